@@ -208,7 +208,7 @@ _AS_METHODS: Final = {
 _REFUSED: Final = {"out", "where", "copy", "overwrite_input", "subok", "like", "casting", "order", "device"}
 # So many arguments numpy's C code has before these, where it does not say what it takes.
 _FEWEST_FIRST: Final = 2
-_PLAIN: Final = (int, float, bool, complex, str, type(None), type(...))
+_PLAIN: Final = (int, float, bool, complex, str, range, type(None), type(...))
 
 
 class _UnknownError(Exception):

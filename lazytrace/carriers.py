@@ -1312,7 +1312,7 @@ def _plain_index(item: Any) -> Any:
 def _selected(tensor: torch.Tensor, key: Any) -> tuple[torch.Tensor, Any]:
     """`tensor[key]` with the numbers among the indices taken out by an operator each."""
     items = key if isinstance(key, tuple) else (key,)
-    if all(_is_plain_index(item) or core.is_index(item) for item in items):
+    if all(_is_plain_index(item) or isinstance(item, torch.Tensor) for item in items):
         # As torch's binding does it: it asks such a tensor for its value (handleDimInMultiDimIndexing).
         items = tuple(map(_plain_index, items))
         key = items if isinstance(key, tuple) else items[0]
@@ -1375,7 +1375,7 @@ def _taken_beside_tensors(
 ) -> tuple[torch.Tensor, tuple[Any, ...]] | None:
     """As torch's binding does it, which takes numbers out before it calls the operator that takes tensors.
 
-    None of a mask, which stands for several dimensions, of slices, which it takes in turn with the numbers,
+    None of a mask that stands for several dimensions, of slices, which it takes in turn with the numbers,
     and where torch would raise.
     """
     if sum(item is Ellipsis for item in items) > 1:
@@ -1383,7 +1383,8 @@ def _taken_beside_tensors(
     rest: list[Any] = []
     for place, item in _without_ellipsis(tensor, items):
         if isinstance(item, torch.Tensor):
-            if not item.dim() or item.dtype not in (torch.int64, torch.int32):
+            mask = item.dtype is torch.bool and item.dim() == 1
+            if not mask and (not item.dim() or item.dtype not in (torch.int64, torch.int32)):
                 return None
         elif type(item) is list:
             if not item or not all(type(one) is int for one in item):

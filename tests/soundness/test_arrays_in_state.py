@@ -638,6 +638,7 @@ ROWS = {
     "concatenate": lambda state, x: told(np.concatenate(state.held)),
     "tensor": lambda state, x: torch.FloatTensor(np.array(state.held)) + torch.tensor(np.asarray(state.held)),
     "mean": lambda state, x: told(np.mean(state.held, axis=0)),
+    "a range": lambda state, x: told(np.tile(np.array(range(len(state.held))), [2, 1])),
     "written to": written_to,
     "appended": appended,
 }
