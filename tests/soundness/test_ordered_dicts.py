@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import OrderedDict
 
 import pytest
@@ -164,5 +165,74 @@ def test_a_hook_changes_the_order(gone):
             [call(X() * n) for n in range(8)],
             lambda: [list(s.items()), list(reversed(s)), seen],
         )
+
+    agree(make)
+
+
+# ---------------------------------------------------------------- copies
+def updated(s):
+    d = {"b": 0, "z": s}
+    d.update(s)
+    return d
+
+
+COPIES = {
+    "dict": dict,
+    "copy": dict.copy,
+    "method": lambda s: s.copy(),
+    "copy.copy": copy.copy,
+    "update": updated,
+    "twice": lambda s: [dict(s), s.copy()],
+    "and written to": lambda s: [made := dict(s), made.update(a=made["b"] + 1), made.pop("b")],
+    "and written to before": lambda s: [s.update(a=5.0), dict(s), s.__setitem__("a", 6.0), s.copy()],
+    "a name": lambda s: [dict(c=s)["c"] is s, dict(s, c=1), {}.update(c=s)],  # noqa: C408 (the case)
+    "compared": lambda s: [dict(s) == s, dict(s) is s],
+    "decides": lambda s: "large" if s.copy()["a"] > 8 else "small",
+}
+ASKING = ("compared", "a name", "decides")
+
+
+@pytest.mark.parametrize("kept", [False, True])
+@pytest.mark.parametrize("name", COPIES)
+def test_copies_of_what_was_set(name, kept):
+    def make(trace):
+        s, log = {"a": 0.0, "b": 1, "t": torch.ones(1)}, []
+
+        def fn(x):
+            s["a"] = x.sum().item()
+            s["b"] += 1
+            found = COPIES[name](s)
+            if kept:
+                log.append(found)
+            return x if kept else found
+
+        steps = []
+        for change in (lambda: None, *changes(s)):
+            steps += [change, lambda: s.setdefault("b", 1), lambda: s.setdefault("a", 0.0)]
+            steps += [lambda: s.__setitem__("b", s["b"] if type(s["b"]) in (int, float) else 1)]
+            steps += [call(X() * n) for n in range(1, 5)]
+        return trace(fn), steps, lambda: [list(s.items()), log, [one is s for one in log]]
+
+    tracer = agree(make)
+    assert name in ASKING or tracer.count("hits") >= 8, tracer.account()
+
+
+@pytest.mark.parametrize("name", ["dict", "copy", "update"])
+def test_copies_of_what_others_set(name):
+    def make(trace):
+        s = {"a": 0.0, "b": True, "inner": {"c": 1}, "rows": [1.0]}
+
+        def fn(x):
+            found = COPIES[name](s)
+            found["inner"]["c"] += 1
+            return found, x * found["a"]
+
+        def step(n):
+            s["a"] = n / 2
+            s["rows"].append(n)
+            s["b"] = n % 4 == 0
+
+        steps = [one for n in range(10) for one in (lambda n=n: step(n), call(X()))]
+        return trace(fn), steps, lambda: s
 
     agree(make)
