@@ -208,9 +208,11 @@ int copied_dict(Frame f, const Operation& operation, PyObject* callee) {
 
 // The method of dicts that gives their values, alone or with the keys.
 bool gives_view(PyObject* callee) {
-  static PyObject* const items = PyDict_GetItemString(PyDict_Type.tp_dict, "items");
-  static PyObject* const values = PyDict_GetItemString(PyDict_Type.tp_dict, "values");
-  return callee == items || callee == values;
+  static PyObject* const all[] = {PyDict_GetItemString(PyDict_Type.tp_dict, "items"),
+                                  PyDict_GetItemString(PyDict_Type.tp_dict, "values"),
+                                  PyDict_GetItemString(PyODict_Type.tp_dict, "items"),
+                                  PyDict_GetItemString(PyODict_Type.tp_dict, "values")};
+  return std::find(std::begin(all), std::end(all), callee) != std::end(all);
 }
 }  // namespace
 

@@ -269,18 +269,20 @@ void ContainerReads::read_merged(PyObject** place) {
 
 std::vector<std::pair<py::object, py::object>> ContainerReads::read_viewed(PyObject* dict) {
   std::vector<std::pair<py::object, py::object>> found;
-  bool plain = PyDict_CheckExact(dict) || is_default_dict(dict) || is_counter(dict);
+  bool plain =
+      PyDict_CheckExact(dict) || is_default_dict(dict) || is_counter(dict) || PyODict_CheckExact(dict);
   int node = provenance_->known(dict);
   if (!plain || all_read_.count(dict) || !recorder_->numbers() || recorder_->inside_operator()) return found;
   fix_keys(dict);
   if (!can_merge(node, dict)) return found;
   if (log_->wrote_to(dict)) read_as_namespace(dict);
   tree_->expect_length(node, dict);
-  py::list keys;
-  PyObject *key, *value;
-  for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);) {
-    keys.append(py::handle(key));
-    if (log_->wrote(dict, key)) continue;
+  // Of an OrderedDict the order is another one than that of the dict that it is.
+  auto keys = py::reinterpret_steal<py::list>(PySequence_List(dict));
+  if (!keys) throw py::error_already_set();
+  for (py::handle handle : keys) {
+    PyObject *key = handle.ptr(), *value = PyDict_GetItemWithError(dict, key);
+    if (!value || log_->wrote(dict, key)) continue;
     auto numbers = provenance_->follow_child(node, Access::Item, key, -1, value);
     py::object number = py::reinterpret_borrow<py::object>(value);
     py::object carrier = lists_->followed(number, numbers);
