@@ -183,7 +183,7 @@ def a_tuple_of_numbers_is_gone_through(trace):
     seen = {"a": 1.0}
 
     def step(x, n):
-        before = {key: value for key, value in seen.items()}
+        before = {key: value for key, value in seen.items() if value}
         seen["n"] = (n, 1)
         return x * 2, before
 
