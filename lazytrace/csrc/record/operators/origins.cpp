@@ -97,6 +97,14 @@ bool Origins::has_read_data(const at::Tensor& source) const {
                      [&](const at::Tensor& one) { return one.is_same(source); });
 }
 
+std::vector<at::Tensor> Origins::data_read() const {
+  std::vector<at::Tensor> all;
+  std::unordered_set<c10::TensorImpl*> seen;
+  for (const at::Tensor& one : data_of_)
+    if (seen.insert(one.unsafeGetTensorImpl()).second) all.push_back(one);
+  return all;
+}
+
 void Origins::read_data_of(const at::Tensor& source, const at::Tensor& before) {
   auto is_it = [&](const at::Tensor& one) { return one.is_same(source); };
   data_of_.erase(std::remove_if(data_of_.begin(), data_of_.end(), is_it), data_of_.end());

@@ -63,6 +63,8 @@ class Origins {
   // Its `.data` is about to be set. What was read of it so far, and that no step has seen yet, shows the
   // memory of `before` from then on.
   bool has_read_data(const at::Tensor& source) const;
+  // All of those, each once.
+  std::vector<at::Tensor> data_read() const;
   void read_data_of(const at::Tensor& source, const at::Tensor& before);
   // Of two that have registers: the first one shows the memory of the other from now on, at each call.
   void shows(const at::Tensor& tensor, const at::Tensor& other);

@@ -1462,6 +1462,23 @@ bool Recorder::is_its_data(const at::Tensor& tensor, int of, const at::Tensor& v
   return false;
 }
 
+void Recorder::settle_read_data(const at::Tensor& tensor, int of) {
+  at::Tensor before = tensor.variable_data();
+  add_data(before, tensor, of);
+  origins_.read_data_of(tensor, before);
+}
+
+void Recorder::settle_read_data() {
+  if (stopped()) return;
+  for (const at::Tensor& source : origins_.data_read()) {
+    // Nobody has what was read any more, or a function that runs again had nothing when it was recorded.
+    bool has = source.has_storage() && source.storage().use_count() > 1;
+    if (!(feeding() ? feeding_.took_data_of(source) : has)) continue;
+    int of = register_of(source);
+    if (of >= 0) settle_read_data(source, of);
+  }
+}
+
 bool Recorder::write_data(const at::Tensor& tensor, const at::Tensor& value) {
   if (!has_plain_data(tensor) || !tensor.is_leaf()) return false;
   if (value.layout() != at::kStrided || !value.has_storage() || value.is_inference()) return false;
@@ -1472,11 +1489,7 @@ bool Recorder::write_data(const at::Tensor& tensor, const at::Tensor& value) {
   if (modes_.autocast_region) fail(say(reason::WriteInAutocast));
   int of = register_of(tensor);
   if (of >= 0 && is_its_data(tensor, of, value)) return true;
-  if (of >= 0 && origins_.has_read_data(tensor)) {
-    at::Tensor before = tensor.variable_data();
-    add_data(before, tensor, of);
-    origins_.read_data_of(tensor, before);
-  }
+  if (of >= 0 && origins_.has_read_data(tensor)) settle_read_data(tensor, of);
   Step step = gradient_step(Step::Kind::SetData, tensor);
   Argument argument;
   argument.kind = Argument::Kind::Register;

@@ -175,6 +175,9 @@ class Recorder {
   // `tensor.data = value`, which Python does once it is recorded. False: it is nothing that a replay could
   // do, and nothing has been recorded.
   bool write_data(const at::Tensor& tensor, const at::Tensor& value);
+  // Python code comes that may set the `.data` of any tensor: what was read of that so far, and no step has
+  // seen yet, shows the memory of before it.
+  void settle_read_data();
   // What it was when the call began, where the call has set it.
   std::optional<bool> requires_grad_before(const at::Tensor& tensor) const {
     auto found = flags_.find(tensor.unsafeGetTensorImpl());
@@ -356,6 +359,7 @@ class Recorder {
   Result decode(const c10::IValue& value, const Step& step);
   Result decode_tensor(const at::Tensor& tensor);
   int data_register(const at::Tensor& tensor);
+  void settle_read_data(const at::Tensor& tensor, int of);
   bool is_its_data(const at::Tensor& tensor, int of, const at::Tensor& value);
   int add_data(const at::Tensor& tensor, const at::Tensor& source, int from);
   void note_modes(Step* step);
