@@ -861,10 +861,19 @@ def test_what_a_replay_alone_changes_is_read_behind_it(change):
     assert again(torch.ones(2))[1].tolist() == [3.0, 3.0]
 
 
-@pytest.mark.parametrize(("change", "read"), [("grad mode", False), ("state", True)])
-def test_what_a_replay_alone_changes(change, read):
-    """Whatever else it changes at each call, and though the function has read that before."""
-    again, traced = at_one_call(ALONE[change], read)
+def test_state_that_a_replay_alone_changes_and_another_that_the_function_has_read():
+    """It reads that again as it was before the step, and what the step has changed behind it."""
+    again, traced = at_one_call(ALONE["state"], True)
+    for _ in range(3):
+        before, y = again(torch.ones(2))
+        assert (before, y.tolist()) == (0, [2.0, 2.0])
+    assert traced.stats().hits
+    before, y = again(-torch.ones(2))
+    assert (before, y.tolist()) == (0, [-3.0, -3.0])
+
+
+def test_a_mode_that_a_replay_alone_changes():
+    again, traced = at_one_call(ALONE["grad mode"], False)
     with torch.enable_grad():
         for _ in range(3):
             assert again(torch.ones(2))[1].tolist() == [2.0, 2.0]

@@ -389,6 +389,52 @@ def what_a_step_always_adds_to_a_dict_that_was_asked(trace):
     return trace(fn), [one for _ in range(8) for one in (afresh, call(X()))], lambda: (seen, vars(state))
 
 
+def memory_of_then(read, behind):
+    """The step gives the tensor other memory, which what was read of it before does not show."""
+
+    def make(trace):
+        weight, runs = torch.ones(3), Holder(count=0)
+
+        def step(x):
+            runs.count += 1
+            if runs.count % 3 == 0:
+                weight.data = torch.full((3,), float(runs.count))
+            return x * 2
+
+        step = opaque(trace, step)
+
+        def fn(x):
+            before = read(weight)
+            y = step(x)
+            return behind(before), y
+
+        return trace(fn), [call(X()) for _ in range(8)], lambda: weight
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda w: w.data,
+        lambda w: w.detach(),
+        lambda w: [w.data],
+        lambda w: w.data[1:],
+        lambda w: w.numpy(),
+        lambda w: w.data.numpy(),
+        lambda w: w.data.view(-1),
+    ],
+    ids=["data", "detach", "in a list", "a slice", "an array", "an array of the data", "a view"],
+)
+@pytest.mark.parametrize(
+    "behind",
+    [lambda a: a, lambda a: a[0] * 2, lambda a: [a, a]],
+    ids=["returned", "computed with", "returned twice"],
+)
+def test_memory_that_was_read_before(read, behind):
+    check(memory_of_then(read, behind), hits=5)
+
+
 class Kind:
     """Its attributes are state, too."""
 

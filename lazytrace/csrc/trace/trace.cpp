@@ -798,7 +798,7 @@ int Trace::check(const Call& call) const {
 
 bool Trace::gives_sizes(int at) const {
   const Step& step = program().steps.at(static_cast<size_t>(at));
-  if (step.kind != Step::Kind::Operator) return false;
+  if (step.kind != Step::Kind::Operator || step.gives_either) return false;
   bool tensors = std::all_of(step.results.begin(), step.results.end(), [](const Result& result) {
     return result.kind == Result::Kind::Register || result.kind == Result::Kind::List;
   });

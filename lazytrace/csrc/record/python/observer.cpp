@@ -10,7 +10,7 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
       whole_calls_(recorder),
       unseen_(recorder, &provenance_),
       provenance_(recorder, tree),
-      around_{recorder, &provenance_, &log_, &pause_, &exchange_},
+      around_{recorder, &provenance_, &log_, &pause_, &exchange_, &unseen_},
       new_objects_(&provenance_),
       asides_(recorder, &provenance_, &pause_),
       classes_(recorder, &provenance_),

@@ -260,7 +260,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     step_->tells = python && prints_values(function, step_->call);
     step_->told |= step_->tells;
     step_->free = python && !minds_its_own(function) && !step_->tells;
-    if (step_->free) recorder->settle_read_data();
+    if (step_->free) recorder->settle_read_data(), around_.unseen->settle_made();
     if (step_->free) show_writes(source, watched);
     if (step_->free && !recorder->stopped()) {
       Aside aside(around_.pause);

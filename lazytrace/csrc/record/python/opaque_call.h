@@ -11,6 +11,7 @@
 #include "record/python/exchange.h"
 #include "record/python/pause.h"
 #include "record/python/provenance.h"
+#include "record/python/unseen.h"
 #include "replay/made_parts.h"
 
 namespace lazytrace {
@@ -22,6 +23,7 @@ struct Surroundings {
   Writes* writes;
   Pause* pause;
   Exchange* exchange;
+  Unseen* unseen;
 };
 
 // The `self` of functions of the core's own that steps call: there for as long as the process.

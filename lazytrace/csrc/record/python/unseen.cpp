@@ -204,6 +204,19 @@ at::Tensor Unseen::shown_by(PyObject* array) const {
   return {};
 }
 
+void Unseen::settle_made() {
+  for (Made& one : made_) {
+    bool shows = one.look.matches(one.tensor) && one.data == one.tensor.const_data_ptr();
+    if (one.own || one.settled || !shows || recorder_->stopped()) continue;
+    recorder_->saw_data(one.tensor);
+    at::Tensor alone = one.tensor.variable_data();
+    if (recorder_->output_register(alone) < 0) continue;
+    one.tensor = std::move(alone);
+    one.look = TensorMeta::of(one.tensor);
+    one.settled = true;
+  }
+}
+
 py::object Unseen::take(PyObject* array, bool itself) {
   py::object tensor = tensor_of(array);
   if (!tensor) throw py::type_error("an array that the call was not given");

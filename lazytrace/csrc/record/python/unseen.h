@@ -32,6 +32,9 @@ class Unseen {
   bool is_made(PyObject* array) const;
   // Of a recording that has failed: they go when they are due.
   void let_go() { made_.clear(); }
+  // Python code comes that may set the `.data` of any tensor: arrays that were made so far show the memory of
+  // before it.
+  void settle_made();
   // Whether the call was given arrays, has found some in state, or has made some.
   bool has_arrays() const { return !made_.empty() || !given_.empty() || provenance_->has_memories(); }
   // The tensor that the array shows; undefined of one that nobody here has made. Throws std::runtime_error
@@ -72,6 +75,7 @@ class Unseen {
     TensorMeta look;
     const void* data;
     bool own;
+    bool settled = false;  // the tensor is nobody's but ours, though it shows another's memory
   };
   const Given* given(PyObject* array) const;
   const Made* made(PyObject* array) const;
