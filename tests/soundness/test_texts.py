@@ -1004,3 +1004,64 @@ def printed_by_c_code(trace):
 @cases.parametrize
 def test_case(make, expected):
     check(make, **expected)
+
+
+class Told:
+    """Writes where it lies, by a method of its own."""
+
+    def __repr__(self):
+        return f"<{super().__repr__()}>"
+
+
+def error_of(function, value):
+    try:
+        return function(value)
+    except ValueError as error:
+        return str(error)
+
+
+WRITTEN = {
+    "by a method of the class": (Told, repr),
+    "by the method of objects": (Box, lambda h: object.__repr__(h)),
+    "by an error of a list": (type("Plain", (), {}), lambda h: error_of([1.0].index, h)),
+    "by an error of a deque": (type("Plain", (), {}), lambda h: error_of(deque([1.0]).index, h)),
+}
+
+
+@pytest.mark.parametrize("how", WRITTEN)
+def test_where_an_object_lies(how):
+    def make(trace):
+        kind, text = WRITTEN[how]
+        state = types.SimpleNamespace(held=kind(*[1.0] * (kind is Box)))
+        others = [kind(*[1.0] * (kind is Box)), state.held]
+        function = trace(lambda x: (x * 2, text(state.held)))
+
+        def tells(x):
+            doubled, written = function(x)
+            return doubled, f"{id(state.held):x}" in written
+
+        def change():
+            state.held = others.pop(0)
+
+        twice = [call(torch.ones(2)).of(tells)] * 2
+        return function, [*twice, change, *twice, change, *twice]
+
+    check(make, hits=2)
+
+
+@pytest.mark.parametrize("name", ["__name__", "__qualname__", "__module__"])
+@pytest.mark.parametrize("base", [object, set])
+def test_a_class_that_is_renamed(base, name):
+    def make(trace):
+        kind = type("Shown", (base,), {})
+        held = kind()
+        function = trace(lambda x: (x * 2, base.__repr__(held)))
+
+        def tells(x):
+            doubled, written = function(x)
+            return doubled, written.split(" at ")[0]
+
+        twice = [call(torch.ones(2)).of(tells)] * 2
+        return function, [*twice, lambda: setattr(kind, name, "other"), *twice]
+
+    check(make, hits=2)

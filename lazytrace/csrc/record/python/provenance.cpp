@@ -185,7 +185,8 @@ void Provenance::read_names_in_errors() {
 
 void Provenance::read_name_of(PyTypeObject* type) {
   static PyObject* const kNames[] = {PyUnicode_InternFromString("__name__"),
-                                     PyUnicode_InternFromString("__qualname__")};
+                                     PyUnicode_InternFromString("__qualname__"),
+                                     PyUnicode_InternFromString("__module__")};
   auto* object = reinterpret_cast<PyObject*>(type);
   int node = class_node(type);
   for (PyObject* name : kNames) {

@@ -1111,6 +1111,16 @@ bool has_limit(PyObject* deque) {
   if (!limit) throw py::error_already_set();
   return !limit.is_none();
 }
+
+// Where a list or a deque does not hold what it is asked for, the error holds the text of that.
+bool may_name_in_error(PyObject* self, PyObject* value) {
+  if ((!PyList_Check(self) && !is_deque(self)) || is_immutable(value) || is_followed(value) ||
+      is_tensor(value))
+    return false;
+  for (Py_ssize_t i = 0; PyList_Check(self) && i < PyList_GET_SIZE(self); ++i)
+    if (PyList_GET_ITEM(self, i) == value) return false;
+  return true;
+}
 }  // namespace
 
 void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* self, PyObject* const* args,
@@ -1127,6 +1137,10 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
       new_objects_->expect(calling_, reinterpret_cast<PyTypeObject*>(args[0]));
     return consumption_->hand_over(args, count, Consumer::Compares);
   }
+  // That of an object, a set or a partial writes the name of a class that could be asked otherwise, too.
+  if (name == "__repr__") consumption_->read_names(self);
+  if (name == "index" && count && may_name_in_error(self, args[0]))
+    consumption_->consume(args[0], Consumer::Text);
   if (type == &PyBaseObject_Type || type == &PyType_Type || type == &PySuper_Type ||
       is_method_of_objects(type, name))
     return call_object_method(name, self, args, count);
@@ -1182,7 +1196,7 @@ void Calls::call_object_method(const std::string& name, PyObject* self, PyObject
   static const Names kNothing = {"__init_subclass__", "__subclasshook__", "__prepare__", "__or__", "__ror__"};
   static const Names kText = {"__str__", "__format__"};
   if (kNothing.count(name)) return;
-  if (name == "__repr__") return consumption_->name_by_address(self);
+  if (name == "__repr__") return consumption_->write_address(self);
   // These ask for the repr(), which the class may have from a container.
   if (kText.count(name)) return consumption_->consume(self, Consumer::Text);
   if (name == "__eq__" || name == "__ne__") provenance_->compare_as_itself(self);

@@ -440,6 +440,11 @@ void Consumption::name_by_address(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   PyObject *own = _PyType_Lookup(type, repr), *text = _PyType_Lookup(type, str);
   if ((own && PyFunction_Check(own)) || (text && PyFunction_Check(text))) return;
+  write_address(object);
+}
+
+void Consumption::write_address(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
   int node = provenance_->known(object);
   if (node < 0 || provenance_->is_fresh(object)) return;
   if (!PyType_SUPPORTS_WEAKREFS(type))

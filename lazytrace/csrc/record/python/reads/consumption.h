@@ -72,6 +72,8 @@ class Consumption {
   // The text of an object that has no __repr__ of its own tells where it lies.
   void read_names(PyObject* object);
   void name_by_address(PyObject* object);
+  // That of object.__repr__(), which a method of the class may have called.
+  void write_address(PyObject* object);
 
  private:
   void consume_value(PyObject* object, Consumer how);
