@@ -986,7 +986,8 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
   auto state = [&](PyObject* v) {
     bool named = PyType_Check(v) || PyFunction_Check(v) || PyModule_Check(v) || is_free_builtin(v) ||
                  is_enum_member(v);
-    if (observer_.was_drawn(v)) throw std::runtime_error(say(reason::ReturnsDrawn, type_name(v)));
+    if (observer_.was_drawn(v) && !is_plain_array(v))
+      throw std::runtime_error(say(reason::ReturnsDrawn, type_name(v)));
     if (observer_.others_have(v)) throw std::runtime_error(say(reason::ReturnsGiven, type_name(v)));
     bool made_class = observer_.made_here(reinterpret_cast<PyObject*>(Py_TYPE(v)));
     if (made_class) throw std::runtime_error("returns a " + type_name(v) + ", whose class it made");
@@ -1017,6 +1018,9 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
   source.array = [&](PyObject* v) {
     at::Tensor shown = observer_.unseen()->shown_by(v);
     if (!shown.defined() || !is_writable_array(v)) return -1;  // a replay would make one that is
+    // Of one that was taken twice.
+    if (observer_.was_drawn(v) && !is_memory_of(shown, v))
+      throw std::runtime_error(say(reason::ReturnsDrawn, type_name(v)));
     auto held = py::reinterpret_steal<py::object>(THPVariable_Wrap(shown));
     return tensor(held.ptr());
   };

@@ -629,13 +629,23 @@ bool Interpreter::ask_number(const Step& s, size_t at) {
   return true;
 }
 
+namespace {
+// Where its memory begins, and where it ends.
+std::pair<uintptr_t, uintptr_t> range_of(const c10::StorageImpl* storage) {
+  auto begin = reinterpret_cast<uintptr_t>(storage->data());
+  return {begin, begin ? begin + storage->nbytes() : begin};
+}
+}  // namespace
+
 // Whether an entry shows memory of an argument or of captured state, or of a gradient of one.
 bool Interpreter::shows_outer(const Flattened& flattened) {
   if (!taken_) {
     taken_ = std::make_unique<Taken>();
     auto note = [&](const at::Tensor& tensor) {
-      if (tensor.defined() && tensor.has_storage())
-        taken_->outer.insert(tensor.storage().unsafeGetStorageImpl());
+      if (!tensor.defined() || !tensor.has_storage()) return;
+      const auto* storage = tensor.storage().unsafeGetStorageImpl();
+      // Of arrays of numpy another storage may be the same memory.
+      if (taken_->outer.insert(storage).second) taken_->ranges.push_back(range_of(storage));
     };
     auto note_both = [&](int reg) {
       const at::Tensor& tensor = registers_[reg];
@@ -648,7 +658,11 @@ bool Interpreter::shows_outer(const Flattened& flattened) {
   return std::any_of(flattened.leaves.begin(), flattened.leaves.end(), [&](PyObject* leaf) {
     if (!is_tensor(leaf)) return false;
     const at::Tensor& tensor = THPVariable_Unpack(leaf);
-    return !tensor.has_storage() || taken_->outer.count(tensor.storage().unsafeGetStorageImpl());
+    if (!tensor.has_storage()) return true;
+    auto [begin, end] = range_of(tensor.storage().unsafeGetStorageImpl());
+    auto overlaps = [&](const auto& one) { return one.first < end && begin < one.second; };
+    return taken_->outer.count(tensor.storage().unsafeGetStorageImpl()) ||
+           std::any_of(taken_->ranges.begin(), taken_->ranges.end(), overlaps);
   });
 }
 

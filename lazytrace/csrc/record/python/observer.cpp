@@ -16,7 +16,7 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
       classes_(recorder, &provenance_),
       lists_(recorder, tree, &provenance_, &exchange_),
       late_(&around_),
-      drawn_(&around_, &lists_),
+      drawn_(&around_, &lists_, &unseen_),
       cached_(&around_),
       containers_(recorder, tree, &provenance_, &log_, &classes_, &lists_, &late_),
       default_dicts_(recorder, &provenance_, &containers_),

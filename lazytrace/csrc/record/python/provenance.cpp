@@ -647,6 +647,9 @@ void Provenance::read_handled_now() {
 // Objects without an __eq__ of Python are equal where they are the same, and so are the keys of a dict and
 // the members of a set. That two were different must be so again.
 void Provenance::compare_as_itself(PyObject* object) {
+  // A replay compares no two of them.
+  if (is_plain_array(object) && was_drawn(object))
+    return recorder_->fail("compares the identity of two values of type " + type_name(object));
   if (is_immutable(object) || is_fresh(object)) return;
   int node = is_tensor(object) ? node_of_tensor(object) : owner(object);
   if (node >= 0) tree_->expect_distinct(node);

@@ -1,12 +1,15 @@
 #include "record/python/reads/drawn_entries.h"
 
+#include <structseq.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 
+#include "cpython/array_memory.h"
 #include "cpython/carrier.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
+#include "record/python/unseen.h"
 #include "support/reasons.h"
 #include "torch/traits.h"
 
@@ -25,6 +28,52 @@ bool is_tuple(PyObject* v) {
 bool gives_items(PyObject* tuple) {
   PyMappingMethods* methods = Py_TYPE(tuple)->tp_as_mapping;
   return methods && methods->mp_subscript == PyTuple_Type.tp_as_mapping->mp_subscript;
+}
+
+constexpr int kDeepest = 4;
+
+// What a step gives for an array: a tensor of its memory, in a class of its own that tells it from a tensor.
+PyTypeObject* memory_class() {
+  static PyStructSequence_Field fields[] = {{"memory", nullptr}, {nullptr, nullptr}};
+  static PyStructSequence_Desc description = {"lazytrace.array", nullptr, fields, 1};
+  static PyTypeObject* const type = PyStructSequence_NewType(&description);
+  return type;
+}
+
+bool is_memory(PyObject* value) { return Py_IS_TYPE(value, memory_class()); }
+
+const at::Tensor& tensor_in(PyObject* memory) { return THPVariable_Unpack(PyTuple_GET_ITEM(memory, 0)); }
+
+py::object of_class(PyTypeObject* type, py::tuple items) {
+  if (type == &PyTuple_Type) return std::move(items);
+  auto made = py::reinterpret_steal<py::object>(
+      PyTuple_Type.tp_new(type, py::make_tuple(std::move(items)).ptr(), nullptr));
+  if (!made) throw py::error_already_set();
+  return made;
+}
+
+// The entry with tensors for the arrays in it, itself where there are none. Those of an array are other ones
+// each time, as no two arrays are told apart by them.
+py::object with_memories(PyObject* value, int depth = 0) {
+  auto as_it_is = py::reinterpret_borrow<py::object>(value);
+  if (is_plain_array(value)) {
+    py::object memory = memory_of_array(value);
+    if (!memory) return as_it_is;
+    auto made = py::reinterpret_steal<py::object>(PyStructSequence_New(memory_class()));
+    if (!made) throw py::error_already_set();
+    PyStructSequence_SET_ITEM(made.ptr(), 0, memory.release().ptr());
+    return made;
+  }
+  // That of a copy would run, too.
+  if (!is_tuple(value) || depth == kDeepest || Py_TYPE(value)->tp_finalize) return as_it_is;
+  py::tuple items(PyTuple_GET_SIZE(value));
+  bool same = true;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+    py::object item = with_memories(PyTuple_GET_ITEM(value, i), depth + 1);
+    same &= item.ptr() == PyTuple_GET_ITEM(value, i);
+    items[static_cast<size_t>(i)] = std::move(item);
+  }
+  return same ? as_it_is : of_class(Py_TYPE(value), std::move(items));
 }
 
 Py_ssize_t size_of(PyObject* container) {
@@ -48,7 +97,14 @@ PyObject* take_entry(PyObject*, PyObject* args) {
   PyObject* container;
   Py_ssize_t place, gone, added;
   if (!PyArg_ParseTuple(args, "Onnn", &container, &place, &gone, &added)) return nullptr;
-  return entry_at(container, place, gone, added);
+  auto found = py::reinterpret_steal<py::object>(entry_at(container, place, gone, added));
+  if (!found) return nullptr;
+  try {
+    return with_memories(found.ptr()).release().ptr();
+  } catch (py::error_already_set& error) {
+    error.restore();
+    return nullptr;
+  }
 }
 
 // The same of a list that the function has changed by now.
@@ -71,14 +127,25 @@ bool is_number(PyObject* value) {
 }
 
 // Of a constant table there may be another one of equal values by now.
-bool is_same(const py::object& given, const py::object& found) {
-  return given.is(found) || (is_immutable(found.ptr()) && same_immutable(found.ptr(), given.ptr()));
+bool is_same(PyObject* given, PyObject* found) {
+  if (given == found || (is_immutable(found) && same_immutable(found, given))) return true;
+  if (is_memory(given)) return is_memory_of(tensor_in(given), found);
+  bool alike = is_tuple(given) && Py_IS_TYPE(found, Py_TYPE(given)) &&
+               PyTuple_GET_SIZE(given) == PyTuple_GET_SIZE(found);
+  for (Py_ssize_t i = 0; alike && i < PyTuple_GET_SIZE(given); ++i)
+    alike = is_same(PyTuple_GET_ITEM(given, i), PyTuple_GET_ITEM(found, i));
+  return alike;
 }
 
 // Whether a step can give it: nothing that others may change, that autograd adds gradients to, or that a
 // guard has led to.
-bool can_give(const Surroundings& around, PyObject* value, int depth = 0) {
-  constexpr int kDeepest = 4;
+bool can_give(const Surroundings& around, const Unseen& unseen, PyObject* value, int depth = 0) {
+  if (is_memory(value)) {
+    auto array = py::reinterpret_steal<py::object>(array_of_tensor(tensor_in(value)));
+    if (!array) throw py::error_already_set();
+    bool known = unseen.is_given(array.ptr()) || around.provenance->known(array.ptr()) >= 0;
+    return !known && around.recorder->draw(tensor_in(value));
+  }
   if (is_tensor(value)) {
     const at::Tensor& tensor = THPVariable_Unpack(value);
     return traits_of(tensor).empty() && !tensor.requires_grad() && around.recorder->draw(tensor);
@@ -89,7 +156,7 @@ bool can_give(const Surroundings& around, PyObject* value, int depth = 0) {
   bool all = depth < kDeepest && !Py_TYPE(value)->tp_finalize;  // that of a copy would run, too
   all &= is_immutable(value) || around.provenance->known(value) < 0;
   for (Py_ssize_t i = 0; all && i < PyTuple_GET_SIZE(value); ++i)
-    all = can_give(around, PyTuple_GET_ITEM(value, i), depth + 1);
+    all = can_give(around, unseen, PyTuple_GET_ITEM(value, i), depth + 1);
   return all;
 }
 
@@ -106,14 +173,15 @@ bool is_place(PyObject* place) {
   return is_carrier(place) && !is_real_carrier(place) && is_scalar_carrier(place) == is_long_carrier(place);
 }
 
-// Rebuilds a value whose numbers, leaf by leaf, are followed.
+// Rebuilds a value whose numbers, leaf by leaf, are followed; `given` is what the step gives for it.
 class Carrying {
  public:
-  Carrying(const Surroundings& around, const std::vector<int>& numbers)
-      : around_(around), numbers_(numbers) {}
+  Carrying(const Surroundings& around, Unseen* unseen, const std::vector<int>& numbers)
+      : around_(around), unseen_(unseen), numbers_(numbers) {}
 
-  py::object of(PyObject* value) {
-    if (!is_tuple(value)) {
+  py::object of(PyObject* given, PyObject* value) {
+    if (is_memory(given)) return array_of(given, value);
+    if (!is_tuple(given)) {
       int number = numbers_[next_++];
       if (number < 0) return py::reinterpret_borrow<py::object>(value);
       return py::reinterpret_steal<py::object>(around_.recorder->numbers()->carrier_of(number, value));
@@ -121,7 +189,7 @@ class Carrying {
     py::tuple items(PyTuple_GET_SIZE(value));
     bool same = true;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
-      items[static_cast<size_t>(i)] = of(PyTuple_GET_ITEM(value, i));
+      items[static_cast<size_t>(i)] = of(PyTuple_GET_ITEM(given, i), PyTuple_GET_ITEM(value, i));
       same &= PyTuple_GET_ITEM(items.ptr(), i) == PyTuple_GET_ITEM(value, i);
     }
     auto made = same ? py::reinterpret_borrow<py::object>(value) : of_class(Py_TYPE(value), std::move(items));
@@ -131,15 +199,21 @@ class Carrying {
   }
 
  private:
-  static py::object of_class(PyTypeObject* type, py::tuple items) {
-    if (type == &PyTuple_Type) return std::move(items);
-    auto made = py::reinterpret_steal<py::object>(
-        PyTuple_Type.tp_new(type, py::make_tuple(std::move(items)).ptr(), nullptr));
-    if (!made) throw py::error_already_set();
-    return made;
+  // One that was taken before is another one by now: what a replay takes may be two.
+  py::object array_of(PyObject* given, PyObject* value) {
+    ++next_;
+    auto array = unseen_->is_made(value)
+                     ? py::reinterpret_steal<py::object>(PyObject_CallMethod(value, "view", nullptr))
+                     : py::reinterpret_borrow<py::object>(value);
+    if (!array) throw py::error_already_set();
+    around_.provenance->note_drawn(array);
+    if (!array.is(py::handle(value))) around_.exchange->stands_for(array, value);
+    unseen_->add_made(array, tensor_in(given), false);
+    return array;
   }
 
   const Surroundings& around_;
+  Unseen* unseen_;
   const std::vector<int>& numbers_;
   size_t next_ = 0;
 };
@@ -203,16 +277,18 @@ py::object DrawnEntries::take(PyObject* container, PyObject* place) {
   bool nothing = found.ptr() == Py_Ellipsis;
   bool fed = recorder->feeding();
   // Python finds it by itself: it must be what the replay has found.
-  if (fed && (!recorder->expects(kName) || !is_same(recorder->fed_value(), found))) return {};
-  if (!fed && (nothing || !can_give(*around_, found.ptr()))) return {};
+  if (fed && (!recorder->expects(kName) || !is_same(recorder->fed_value().ptr(), found.ptr()))) return {};
+  py::object given = fed ? recorder->fed_value() : with_memories(found.ptr());
+  if (!fed && (nothing || !can_give(*around_, *unseen_, given.ptr()))) return {};
   py::tuple args = py::make_tuple(py::handle(container), py::handle(place), ends.gone, ends.added);
   OpaqueCall call(*around_, taker(), "", args.ptr(), nullptr, false, true);
   call.gives_numbers();
-  call.finish(found.ptr());
+  call.finish(given.ptr());
   if (nothing) return {};
-  if (fed && !can_give(*around_, found.ptr()))
+  if (fed && !can_give(*around_, *unseen_, given.ptr()))
     recorder->fail(say(reason::OpaqueResult, kName, type_name(found.ptr())));
-  return recorder->stopped() ? found : Carrying(*around_, call.numbers()).of(found.ptr());
+  if (recorder->stopped()) return found;
+  return Carrying(*around_, unseen_, call.numbers()).of(given.ptr(), found.ptr());
 }
 
 bool DrawnEntries::before(Frame f, const Operation& operation) {

@@ -11,16 +11,21 @@
 
 namespace lazytrace {
 
+class Unseen;
+
 // Each place would be a way of its own, with guards on what lies there. Instead a step takes the entry, and
 // what it gives is compared like the result of any other: tensors by their looks, constants as they are.
 // Numbers are followed. Before the instruction a list with that entry alone lies in the place of the
 // container on the stack.
 //
+// An array of numpy is given as a tensor of its memory, and counts as one that the call has made.
+//
 // A tuple with numbers is another object while it is recorded, and none is taken apart that is returned or
 // kept: a replay would make one of its own. Needs the GIL; runs no Python code of the user.
 class DrawnEntries {
  public:
-  DrawnEntries(const Surroundings* around, LiveLists* lists) : around_(around), lists_(lists) {}
+  DrawnEntries(const Surroundings* around, LiveLists* lists, Unseen* unseen)
+      : around_(around), lists_(lists), unseen_(unseen) {}
 
   // False where the instruction is left as it is.
   bool before(Frame f, const Operation& operation);
@@ -33,6 +38,7 @@ class DrawnEntries {
 
   const Surroundings* around_;
   LiveLists* lists_;
+  Unseen* unseen_;
 };
 
 }  // namespace lazytrace

@@ -1,0 +1,269 @@
+"""Arrays of numpy at places of containers that are drawn, as in the buffers of reinforcement learning."""
+
+from __future__ import annotations
+
+import random
+from collections import deque, namedtuple
+
+import numpy as np
+import torch
+
+from tests.soundness.runner import Cases, Holder, agree, call, check
+
+cases = Cases()
+
+Seen = namedtuple("Seen", "state action reward following")
+
+
+def seen(n, kind=np.float32):
+    return (np.full(2, n, kind), n % 3, n / 4, np.arange(2, dtype=kind) + n)
+
+
+def pool(count=12):
+    return deque((seen(n) for n in range(count)), maxlen=16)
+
+
+def steps(count, *changes):
+    """`count` calls, then for each change that and four more calls."""
+    made = [call() for _ in range(count)]
+    for change in changes:
+        made += [change, *(call() for _ in range(4))]
+    return made
+
+
+def draw(s):
+    return s.pool[random.randrange(len(s.pool))]
+
+
+@cases(hits=14)
+def a_step_on_a_sample(trace):
+    s = Holder(pool=pool())
+    weight = torch.ones(2, requires_grad=True)
+    adam = torch.optim.Adam([weight])
+
+    def fn():
+        state, action, reward, following = zip(*random.sample(s.pool, 4), strict=True)
+        state, following = torch.tensor(np.array(state)), torch.as_tensor(np.stack(following))
+        reward = torch.tensor(reward, dtype=torch.float32)
+        loss = ((state - following) @ weight - reward).pow(2).mean() * torch.tensor(action).sum()
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+        return loss.item()
+
+    return trace(fn), steps(8, *[lambda n=n: s.pool.append(seen(n)) for n in range(6)]), lambda: [weight]
+
+
+@cases(hits=12)
+def entries_of_named_tuples(trace):
+    s = Holder(pool=deque((Seen(*seen(n)) for n in range(6)), maxlen=8))
+
+    def fn(state):
+        one = draw(s)
+        return torch.from_numpy(one.state) * one.reward + state + float(one.following.sum())
+
+    return trace(fn), [call(torch.ones(2) * n) for n in range(24)], lambda: list(s.pool)
+
+
+@cases(hits=8)
+def entries_that_look_otherwise(trace):
+    s = Holder(pool=pool(6))
+
+    def fn():
+        state, *_ = draw(s)
+        return torch.from_numpy(state) * 2, state.shape
+
+    def fill(entry):
+        return lambda: s.pool.extend([entry()] * 16)
+
+    return (
+        trace(fn),
+        steps(
+            8,
+            fill(lambda: seen(3, np.int64)),
+            fill(lambda: (np.ones(5, np.float32), *seen(1)[1:])),
+            fill(lambda: (np.ones((2, 4), np.float32)[:, 1], *seen(1)[1:])),
+            fill(lambda: (torch.ones(2), *seen(1)[1:])),
+            fill(lambda: (np.broadcast_to(np.float32(2), 2), *seen(1)[1:])),
+            fill(lambda: ([1.0, 2.0], *seen(1)[1:])),
+            fill(lambda: seen(2)),
+        ),
+        lambda: list(s.pool),
+    )
+
+
+def _chained(count=4):
+    states = [np.full(2, n, np.float32) for n in range(count + 1)]
+    return [(states[n], states[n + 1]) for n in range(count)]
+
+
+@cases(hits=16)
+def entries_that_share_an_array(trace):
+    s = Holder(pool=_chained())
+
+    def fn():
+        rows = [draw(s) for _ in range(3)]
+        return np.stack([one for one, _ in rows]) - np.stack([other for _, other in rows])
+
+    return trace(fn), steps(20), lambda: list(s.pool)
+
+
+@cases(eager="compares-identity")
+def arrays_are_compared_by_identity(trace):
+    s = Holder(pool=_chained())
+
+    def fn():
+        one, other = draw(s), draw(s)
+        return one[1] is other[0], torch.from_numpy(one[0]) * 2
+
+    return trace(fn), steps(24), lambda: list(s.pool)
+
+
+@cases(hits=8)
+def an_array_is_returned_and_kept(trace):
+    s = Holder(pool=_chained(), last=None)
+
+    def fn():
+        s.last = draw(s)[1]
+        return s.last, torch.from_numpy(s.last) * 2
+
+    def changed():
+        s.last[0] += 1
+
+    return trace(fn), steps(10, changed, changed), lambda: [s.last, list(s.pool)]
+
+
+@cases(eager="returns-drawn")
+def arrays_that_may_be_one_are_returned(trace):
+    one = np.ones(2, np.float32)
+    s = Holder(pool=[(one, one) for _ in range(4)])
+
+    def fn():
+        return [draw(s)[0], draw(s)[1]]
+
+    return trace(fn), steps(12), lambda: list(s.pool)
+
+
+def _writes(how):
+    def make(trace):
+        s = Holder(pool=_chained())
+
+        def fn():
+            one = draw(s)[0]
+            how(one)
+            return torch.from_numpy(draw(s)[1]) * 2, np.sum(one)
+
+        return trace(fn), steps(16), lambda: list(s.pool)
+
+    return make
+
+
+def _set(array):
+    array[0] = 7.0
+
+
+def _add(array):
+    array += 1
+
+
+def _view(array):
+    array[1:][0] = 3.0
+
+
+def _tensor(array):
+    torch.from_numpy(array).add_(1)
+
+
+def test_arrays_that_are_written_to():
+    for how in (_set, _add, _view, _tensor, np.ndarray.sort, lambda one: one.fill(2)):
+        agree(_writes(how))
+
+
+def _base(write, state):
+    """Entries that are views of one array, to which the call writes by another one."""
+
+    def make(trace):
+        base = np.arange(16, dtype=np.float32)
+        s = Holder(pool=[(base[n : n + 2],) for n in range(12)])
+        if state:
+            s.base = base
+
+        def fn(given):
+            array = s.base if state else given
+            one = draw(s)[0]
+            before = torch.from_numpy(one) * 2
+            write(array)
+            return before, torch.from_numpy(one) * 3, torch.from_numpy(draw(s)[0]).sum()
+
+        return trace(fn), [call(None if state else base) for _ in range(16)], lambda: [base]
+
+    return make
+
+
+def test_memory_that_the_call_writes_to():
+    for write in (_set, _add, _tensor, lambda array: np.sum(array)):
+        for state in (True, False):
+            agree(_base(write, state))
+
+
+def _as_tensors(trace):
+    base = torch.arange(16.0)
+    s = Holder(pool=[(base.numpy()[n : n + 2],) for n in range(12)], base=base)
+
+    def fn():
+        one = draw(s)[0]
+        s.base.mul_(0.5)
+        return torch.from_numpy(one) * 3, np.array(draw(s)[0])
+
+    return trace(fn), steps(16), lambda: [base]
+
+
+def test_memory_of_a_tensor_in_state():
+    agree(_as_tensors)
+
+
+@cases(hits=6)
+def one_that_is_in_state_too(trace):
+    s = Holder(pool=_chained(3))
+    s.best = s.pool[1][0]
+
+    def fn():
+        return torch.from_numpy(s.best) + torch.from_numpy(draw(s)[0]), np.mean(s.best)
+
+    def other():
+        s.best = np.full(2, 9, np.float32)
+
+    return trace(fn), steps(12, other, other), lambda: list(s.pool)
+
+
+@cases(hits=6)
+def it_raises_behind_a_draw(trace):
+    s = Holder(pool=pool(6), seen=0)
+
+    def fn(limit):
+        state = draw(s)[0]
+        s.seen = float(state.sum())
+        if s.seen > limit:
+            raise ValueError(limit)
+        return torch.from_numpy(draw(s)[3]) * s.seen
+
+    return trace(fn), [call(5.0) for _ in range(24)], lambda: [s.seen, list(s.pool)]
+
+
+def _looks(trace):
+    s = Holder(pool=_chained() + [(np.ones((4, 2), np.float32)[n], np.ones(2, np.float32)) for n in range(4)])
+
+    def fn():
+        one = draw(s)[0]
+        return one.base is None, one.flags.owndata, one.nbytes, one.strides, torch.from_numpy(one) * 2
+
+    return trace(fn), steps(16), lambda: list(s.pool)
+
+
+def test_what_no_look_says():
+    agree(_looks)
+
+
+@cases.parametrize
+def test_drawn_arrays(make, expected):
+    check(make, **expected)
