@@ -18,7 +18,14 @@ import torch
 from torch.overrides import has_torch_function
 
 from lazytrace._native import available, core
-from lazytrace._torch import default_device, pad, pad_sequence, takers_of_floats, takers_of_scales
+from lazytrace._torch import (
+    default_device,
+    default_tensors_device,
+    pad,
+    pad_sequence,
+    takers_of_floats,
+    takers_of_scales,
+)
 from lazytrace.originals import BUILTINS
 from lazytrace.texts import Text
 
@@ -1178,6 +1185,21 @@ def _of_values(function: Callable[..., Any]) -> Callable[..., Any]:
     return functools.wraps(function)(of_values)
 
 
+def _made_by(cls: Any, dtype: torch.dtype | None) -> Callable[..., Any]:
+    """A class of tensors of this dtype, of which a list gives the values. Without any: of the default one."""
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        values: Any = args[0] if len(args) == 1 and not kwargs else None
+        plain = type(values) in (list, tuple) and not any(type(item) is torch.Tensor for item in values)
+        if plain and (dtype is not None or default_tensors_device() == "cpu"):
+            made = _tensor_of(values, dtype or torch.get_default_dtype(), "cpu")
+            if made is not None:
+                return made
+        return _call_plainly(cls, args, kwargs)
+
+    return functools.wraps(cls, updated=())(make)
+
+
 def _call_plainly(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return _called(function, *map(_read_inside, args), **{k: _read_inside(v) for k, v in kwargs.items()})
 
@@ -1647,6 +1669,7 @@ def _exchanged() -> dict[Any, Any]:
         torch.Tensor.new_tensor: _new_tensor,
         collections.deque: _deque,
         **{function: _of_values(function) for function in _MADE_OF_VALUES},
+        **{cls: _made_by(cls, dtype) for cls, dtype in _CLASSES.items()},
         **{function: _with_scales(function) for function in takers_of_scales()},
         abs: abs,
         round: round,
@@ -1761,6 +1784,14 @@ _MADE_OF_VALUES = (
     torch.sparse_compressed_tensor,
     *(getattr(torch, f"sparse_{kind}_tensor") for kind in ("csr", "csc", "bsr", "bsc")),
 )
+
+
+_CLASSES: dict[Any, torch.dtype | None] = {
+    torch.Tensor: None,
+    torch.FloatTensor: torch.float32,
+    torch.DoubleTensor: torch.float64,
+    torch.LongTensor: torch.int64,
+}
 
 
 def _items() -> dict[Any, Any]:

@@ -490,6 +490,19 @@ def smallest(items: Any) -> Any:
     return best if found else min(())
 
 
+def _makers() -> list[Any]:
+    """What makes one array or tensor of the list that it is given."""
+    numpy: Any = sys.modules.get("numpy")
+    of_arrays = ["array", "asarray", "stack", "vstack", "hstack", "concatenate"] if numpy else []
+    of_tensors = ["tensor", "as_tensor", "Tensor", "FloatTensor", "DoubleTensor", "LongTensor"]
+    return [getattr(numpy, name) for name in of_arrays] + [getattr(torch, name) for name in of_tensors]
+
+
+def made_of_each(function: Any, items: Any, /) -> Any:
+    """`map` where all that it gives is taken at once, of a function that makes arrays or tensors."""
+    return [function(item) for item in items]
+
+
 def configure() -> None:
     """Tell the core of all this, once."""
     functions: dict[Any, Any] = {
@@ -516,6 +529,7 @@ def configure() -> None:
         (_REDUCE, getattr): reduce_by_name,
         (object.__reduce_ex__, collections.OrderedDict): reduce_ordered,
         (object.__reduce_ex__, set): reduce_set,
+        **{(map, function): made_of_each for function in _makers()},
         **rows_of_draws(),
         **rows_of_seeds(),
     }

@@ -6,6 +6,7 @@ import random
 from collections import deque, namedtuple
 
 import numpy as np
+import pytest
 import torch
 
 from tests.soundness.runner import Cases, Holder, agree, call, check
@@ -262,6 +263,119 @@ def _looks(trace):
 
 def test_what_no_look_says():
     agree(_looks)
+
+
+# ---------------------------------------------------------------- what makes arrays and tensors of lists
+def _given(x):
+    return [(x.numpy(), x.sum().item(), int(x[0].item())), (x.numpy() * 2, 2.5, 3)]
+
+
+def _maps(body):
+    def make(trace):
+        return trace(body), [call(torch.arange(3.0) * n - 4) for n in range(8)]
+
+    return make
+
+
+def unpacks(x):
+    array, number, whole = map(np.array, zip(*_given(x), strict=True))
+    return torch.from_numpy(array) * 2, number, whole
+
+
+def makes_lists(x):
+    return list(map(np.stack, [(x.numpy(), x.numpy())])), tuple(map(torch.tensor, [(x.sum().item(), 1.0)]))
+
+
+def gives_star(x):
+    return torch.stack((*map(torch.FloatTensor, [[n.item(), 2.0] for n in x]),))
+
+
+def names(x):
+    one = Seen(x.numpy(), x.sum().item(), 2.0, following=x.numpy())
+    return torch.from_numpy(one.state) * one.action, one._replace(reward=3.0).reward, one[3].sum()
+
+
+class Doubling(Seen):
+    __slots__ = ()
+
+    def __new__(cls, state, number):
+        return tuple.__new__(cls, (state * 2, number, 1, str(state)))
+
+
+def makes_its_own(x):
+    one = Doubling(x.numpy(), 2)
+    return torch.from_numpy(one.state) * one.action, one.following
+
+
+class Filling(tuple):
+    def __init__(self, rows):
+        self.total = sum(map(float, self[0]))
+
+
+def takes_rows(x):
+    return (
+        torch.from_numpy(Filling([x.numpy()])[0]) * 2,
+        Filling([x.numpy()]).total,
+        tuple(Filling(x.numpy())),
+    )
+
+
+def too_few(x):
+    try:
+        a, _b, _c = map(np.stack, [(x.numpy(),), (x.numpy(),)])
+    except ValueError as error:
+        return str(error), x * 2
+    return a
+
+
+def raises_inside(x):
+    try:
+        a, _b = map(np.stack, [(x.numpy(),), ()])
+    except ValueError as error:
+        return str(error), x * 2
+    return a
+
+
+def keeps_the_map(x):
+    found = map(np.stack, [(x.numpy(),), (x.numpy(),)])
+    return type(found).__name__, next(found), x * 2
+
+
+def classes_of_tensors(x):
+    one, whole = x.sum().item(), int(x[0].item())
+    return (
+        torch.FloatTensor([one, 2, True]),
+        torch.DoubleTensor(((one, 1.0), (whole, one))),
+        torch.LongTensor([whole, 3]),
+        torch.Tensor([one]),
+        torch.LongTensor([one, 3.7]),
+        torch.FloatTensor([[], []]),
+        torch.FloatTensor((2, 3)),
+    )
+
+
+BODIES = (
+    names,
+    makes_its_own,
+    takes_rows,
+    unpacks,
+    makes_lists,
+    gives_star,
+    too_few,
+    raises_inside,
+    keeps_the_map,
+    classes_of_tensors,
+)
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_arrays_of_lists(body):
+    agree(_maps(body))
+
+
+def test_most_are_replayed():
+    for body in (names, unpacks, makes_lists, gives_star):
+        check(_maps(body), hits=7)
 
 
 @cases.parametrize

@@ -317,7 +317,26 @@ PyObject* stand_in_by_first(const void* key, PyObject* first) {
   return nullptr;
 }
 
+// Whether what a call of `map` gives is taken at once and all.
+bool maps_at_once(Frame f, const Operation& operation) {
+  if (operation.third != 2 || f.peek(operation.first)) return false;
+  PyObject* items = f.peek(1);
+  bool ends = PyList_CheckExact(items) || PyTuple_CheckExact(items) || Py_IS_TYPE(items, &PyZip_Type);
+  if (!ends) return false;
+  const std::vector<Operation>& operations = decoded_facts_of(f.code())->operations;
+  auto at = static_cast<size_t>(f.instruction()) + 1;
+  while (at < operations.size() && (is_inline_cache(operations[at]) || prepares_call(operations[at]))) ++at;
+  if (at == operations.size()) return false;
+  const Operation* next = &operations[at];
+  if (next->action == Action::Unpacks || next->action == Action::CallsWith) return true;
+  const int below = operation.third + 2;  // what the call takes from the stack
+  auto is = [&](PyTypeObject& type) { return f.peek(below + 1) == reinterpret_cast<PyObject*>(&type); };
+  return next->action == Action::Calls && next->third == 1 && !f.peek(below + 2) &&
+         (is(PyList_Type) || is(PyTuple_Type));
+}
+
 PyObject* stand_in_of(Frame f, const Operation& operation, const void* key, PyObject* self) {
+  if (key == &PyMap_Type && !maps_at_once(f, operation)) return nullptr;
   if (PyObject* const* own = stand_ins().by_function.find(key)) return *own;
   // Of a class whose instances cannot be called it is the class that is called.
   auto* type = reinterpret_cast<PyTypeObject*>(const_cast<void*>(key));

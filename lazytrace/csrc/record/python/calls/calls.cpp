@@ -9,6 +9,7 @@
 #include <cctype>
 #include <cmath>
 #include <cstring>
+#include <iterator>
 #include <unordered_set>
 
 #include "cpython/callee.h"
@@ -677,6 +678,19 @@ bool Calls::computes(Does does, PyObject* const* args, Py_ssize_t count) {
   return does == Does::OfExponent ? std::fabs(value) < kPower : value == 0 || std::fabs(value) > kSmallest;
 }
 
+namespace {
+// Its C base is given nothing but what that code hands on.
+bool is_made_by_python(PyTypeObject* type) {
+  static PyObject* const name = PyUnicode_InternFromString("__new__");
+  PyObject* found = _PyType_Lookup(type, name);
+  if (found && Py_IS_TYPE(found, &PyStaticMethod_Type)) {
+    py::object function = py::handle(found).attr("__func__");
+    return PyFunction_Check(function.ptr());
+  }
+  return found && PyFunction_Check(found);
+}
+}  // namespace
+
 void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t count) {
   PyTypeObject* meta = Py_TYPE(reinterpret_cast<PyObject*>(type));
   if (is_python_class(type)) {
@@ -694,6 +708,7 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
       return recorder_->fail("makes a " + class_text(type) + ", which lazytrace cannot see into");
     if (base == &PyType_Type && count > 2) read_bases_in(args[1]);
     if (PyType_IsSubtype(base, &PyDict_Type)) look_up_entries(args, count);
+    if (base == &PyTuple_Type && is_made_by_python(type)) return make_named_tuple(args, count);
     return consumption_->hand_over(args, count, Consumer::Compares);
   }
   // One of an object that is not held elsewhere calls back in the middle of the call.
@@ -724,6 +739,14 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
   for (Py_ssize_t i = 0; copies && i < count; ++i) attributes_->read_copied_attributes(args[i]);
   if (PyType_IsSubtype(type, &PyDict_Type)) look_up_entries(args, count);
   if (does != Does::Nothing) consumption_->hand_over(args, count, consumer_of(does));
+}
+
+// Nothing looks at an array on the way into the tuple.
+void Calls::make_named_tuple(PyObject* const* args, Py_ssize_t count) {
+  std::vector<PyObject*> others;
+  std::copy_if(args, args + count, std::back_inserter(others),
+               [](PyObject* one) { return !is_plain_array(one); });
+  consumption_->hand_over(others.data(), static_cast<Py_ssize_t>(others.size()), Consumer::Compares);
 }
 
 void Calls::look_up_entries(PyObject* const* args, Py_ssize_t count) {
@@ -1135,6 +1158,8 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
     if (count && PyType_Check(args[0])) read_abstractness(reinterpret_cast<PyTypeObject*>(args[0]));
     if (count && PyType_Check(args[0]) && type == &PyBaseObject_Type)
       new_objects_->expect(calling_, reinterpret_cast<PyTypeObject*>(args[0]));
+    // Of a named tuple.
+    if (type == &PyTuple_Type) return consumption_->keep_entries(args, count, Consumer::Compares);
     return consumption_->hand_over(args, count, Consumer::Compares);
   }
   // That of an object, a set or a partial writes the name of a class that could be asked otherwise, too.

@@ -335,6 +335,14 @@ void Consumption::hand_on(PyObject* const* args, Py_ssize_t count) {
   consume(args[0], Consumer::Reads);
 }
 
+void Consumption::keep_entries(PyObject* const* args, Py_ssize_t count, Consumer how) {
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    bool before = std::exchange(hands_on_, PyTuple_CheckExact(args[i]) || PyList_CheckExact(args[i]));
+    refuse_type(args[i]), consume(args[i], how);
+    hands_on_ = before;
+  }
+}
+
 void Consumption::consume_parts(PyObject* object, Consumer how, int depth) {
   // What these have copied of their function is read as attributes only.
   bool wrapper = Py_IS_TYPE(object, &PyStaticMethod_Type) || Py_IS_TYPE(object, &PyClassMethod_Type);

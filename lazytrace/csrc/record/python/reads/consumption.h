@@ -44,6 +44,8 @@ class Consumption {
   void hand_over(PyObject* const* args, Py_ssize_t count, Consumer how);
   // The defaults of a function that is watched: what it calls of them is seen then.
   void consume_defaults(PyObject* values);
+  // The arguments of what stores the entries of a list or tuple, and looks at no array among them.
+  void keep_entries(PyObject* const* args, Py_ssize_t count, Consumer how);
   // The arguments of map(), which hands what it is given to a function.
   void hand_on(PyObject* const* args, Py_ssize_t count);
   // An operand of which C code asks nothing but what is read of its class.
