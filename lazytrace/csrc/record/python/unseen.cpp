@@ -207,6 +207,8 @@ at::Tensor Unseen::shown_by(PyObject* array) const {
 void Unseen::settle_made() {
   for (Made& one : made_) {
     bool shows = one.look.matches(one.tensor) && one.data == one.tensor.const_data_ptr();
+    // The tensor of one that was drawn is made for it.
+    if (provenance_->was_drawn(one.array.ptr())) continue;
     if (one.own || one.settled || !shows || recorder_->stopped()) continue;
     recorder_->saw_data(one.tensor);
     at::Tensor alone = one.tensor.variable_data();
