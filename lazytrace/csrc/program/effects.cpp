@@ -87,7 +87,8 @@ py::object Writes::before(PyObject* container) const {
       ++appended;
     else if (write.effect.kind == Effect::Kind::At)
       failed = PyList_SetItem(content.ptr(), write.effect.index, Py_NewRef(original));
-    else if (write.effect.kind == Effect::Kind::Item)
+    else if (write.effect.kind == Effect::Kind::Item ||
+             (write.effect.kind == Effect::Kind::Attribute && PyDict_Check(container)))
       failed = original ? PyDict_SetItem(content.ptr(), write.effect.key.ptr(), original)
                         : PyDict_DelItem(content.ptr(), write.effect.key.ptr());
     if (failed < 0) throw py::error_already_set();
