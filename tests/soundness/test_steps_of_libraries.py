@@ -156,7 +156,43 @@ def a_dict_that_is_written_to_behind_its_proxy(trace):
     return trace(step), [call(X(3)), back] * 6, lambda: inner
 
 
-@cases(recordings=6)
+@cases(recordings=4)
+def a_namespace_behind_a_proxy_goes_on(trace):
+    """What the attribute was before the call is not what the proxy shows behind the write."""
+    thing = types.SimpleNamespace(a=2.0)
+    state = types.SimpleNamespace(shown=types.MappingProxyType(thing.__dict__))
+
+    def step(x):
+        thing.a = thing.a + 1.0
+        return x * state.shown["a"]
+
+    return trace(step), [call(X(3))] * 4, lambda: thing.a
+
+
+def kept_view(of):
+    """The view is read before anything else leads to its dict."""
+
+    def make(trace):
+        counts = {"a": 2.0}
+        state = types.SimpleNamespace(view=of(counts))
+
+        def step(x, n):
+            before = list(state.view)
+            counts["a"] = n
+            return x * 2, before, list(state.view)
+
+        steps = [call(X(3), 3), call(X(3), 3), lambda: counts.update(b=3.0), call(X(3), 3), call(X(3), 4)]
+        return trace(step), steps, lambda: counts
+
+    return make
+
+
+@pytest.mark.parametrize("of", [dict.keys, dict.values, dict.items])
+def test_a_view_that_is_read_before_its_dict_is_found(of):
+    check(kept_view(of), eager="reads-unknown")
+
+
+@cases(hits=5)
 def a_namespace_behind_a_proxy(trace):
     thing = types.SimpleNamespace(a=2.0)
     state = types.SimpleNamespace(shown=types.MappingProxyType(thing.__dict__))

@@ -883,6 +883,10 @@ bool passes_by(PyObject* object) {
 }
 }  // namespace
 
+void Provenance::read_by_view(PyObject* dict) {
+  if (known(dict) < 0 && owner(dict) < 0 && !is_fresh(dict)) unguarded_.insert(dict);
+}
+
 Provenance::Late* Provenance::remember_late(PyObject* object) {
   if (passes_by(object) || !late_seen_.insert(object)) return nullptr;
   Late late{object, weak_reference(object), {}, true, "", recorder_->place};
@@ -968,6 +972,8 @@ bool Provenance::stays_unknown(const Late& late, const std::vector<PyObject*>& r
   bool gone = late.weak ? !still_alive(late.weak, late.object) : Py_REFCNT(late.object) <= 1;
   if (gone || is_fresh(late.object) || calls_itself(late.object)) return false;
   if (std::find(returned.begin(), returned.end(), late.object) != returned.end()) return false;
+  // What was read of its entries before it was found elsewhere has no guard.
+  if (unguarded_.count(late.object)) return true;
   int node = late.read ? known(late.object) : -1;
   return node < 0 || !by_path(node);
 }

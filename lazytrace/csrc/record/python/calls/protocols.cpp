@@ -71,7 +71,10 @@ void Protocols::read_iteration(PyObject* object) {
   if (PyIter_Check(object)) return containers_->advance(object);
   if (c_base(Py_TYPE(object)) == &PyBaseObject_Type) return provenance_->owner(object), void();
   // What it gives Python comes from the dict as it is.
-  if (PyObject* dict = dict_behind(object)) return containers_->read_in_order(dict);
+  if (PyObject* dict = dict_behind(object)) {
+    provenance_->read_by_view(dict);
+    return containers_->read_in_order(dict);
+  }
   if (!is_container(object)) return consumption_->consume(object, Consumer::Reads);
   containers_->read_in_order(object);
   containers_->read_order(object);
