@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 
 import pytest
 import torch
@@ -458,6 +458,11 @@ USES = {
     "asks for an entry": lambda state, x: state.all[0],
     "asks for the length": lambda state, x: (len(state.all), len(state.seen)),
     "asks for the class": lambda state, x: (type(state).__name__, Kind.count),
+    "sets the last of two": lambda state, x: (state.two.update(b=x.sum().item()), len(state.two)),
+    "sets the last of two in order": lambda state, x: (
+        state.ordered.__setitem__("b", x.sum().item()),
+        len(state.ordered),
+    ),
     "takes out and puts in": lambda state, x: state.seen.update(third=state.seen.pop("first", 0)),
 }
 OVER = {
@@ -472,6 +477,7 @@ OVER = {
     "sets the entry": lambda state: state.seen.update(first=9.0),
     "adds another key": lambda state: state.seen.update(other=9.0),
     "empties the dict": lambda state: state.seen.clear(),
+    "adds a third": lambda state: (state.two.update(c=9.0), state.ordered.update(c=9.0)),
     "another class": lambda state: setattr(state, "__class__", OtherKind),
     "an attribute of a class": lambda state: setattr(Kind, "count", Kind.count + 1),
 }
@@ -498,6 +504,7 @@ def written_over(use, change):
 
         def afresh():
             vars(state).update(flag=1.0, seen={"first": 1.0}, all=[1.0, 3.0], last=deque([1.0], maxlen=2))
+            vars(state).update(two={"a": 1.0, "b": 2.0}, ordered=OrderedDict(a=1.0, b=2.0))
             state.__class__, Kind.count = Holder, 1
 
         state.runs = 0

@@ -64,6 +64,8 @@ void EarlierState::put(const Place& place, const py::object& value) {
   py::error_scope keep;
   try {
     PyObject* container = place.effect.container(place.owner.ptr());
+    // All that the list holds comes next.
+    if (place.effect.kind == Effect::Kind::At && place.effect.index >= PyList_GET_SIZE(container)) return;
     if (value || place.effect.held(container)) place.effect.put_back(container, value.ptr());
   } catch (py::error_already_set& error) {
     error.discard_as_unraisable("lazytrace");
@@ -96,14 +98,18 @@ py::object EarlierState::merged(const Place& place) {
     return py::reinterpret_steal<py::object>(PySequence_Concat(
         place.now.ptr(), content.attr("__getitem__")(py::slice(size, PY_SSIZE_T_MAX, 1)).ptr()));
   }
+  // In the order that the step has left; what the function has added lies behind (KeyOrders).
+  py::dict all;
   PyObject *key, *value;
-  for (Py_ssize_t at = 0; PyDict_Next(place.before.ptr(), &at, &key, &value);)
-    if (!PyDict_Contains(place.now.ptr(), key) && PyDict_Contains(content.ptr(), key))
-      content.attr("pop")(py::handle(key));
-  for (Py_ssize_t at = 0; PyDict_Next(place.now.ptr(), &at, &key, &value);)
-    if (PyDict_GetItemWithError(place.before.ptr(), key) != value)
-      content[py::handle(key)] = py::handle(value);
-  return content;
+  for (Py_ssize_t at = 0; PyDict_Next(place.now.ptr(), &at, &key, &value);) {
+    PyObject* written = PyDict_GetItemWithError(content.ptr(), key);
+    bool left = written && PyDict_GetItemWithError(place.before.ptr(), key) == value;
+    all[py::handle(key)] = py::handle(left ? written : value);
+  }
+  for (Py_ssize_t at = 0; PyDict_Next(content.ptr(), &at, &key, &value);)
+    if (!PyDict_Contains(place.before.ptr(), key) && !PyDict_Contains(all.ptr(), key))
+      all[py::handle(key)] = py::handle(value);
+  return std::move(all);
 }
 
 }  // namespace lazytrace

@@ -1197,13 +1197,14 @@ py::object GuardTree::content_before(size_t node, PyObject* container, const Val
     return std::move(before);
   }
   // So many: those that were read, the first of the others, and as many more as are missing.
+  before = content_of(container);
+  auto size = static_cast<size_t>(guard.length);
+  py::list keys(before);
+  for (size_t i = keys.size(); i-- > 0 && before.size() > size;)
+    if (!is_read(static_cast<int>(node), keys[i].ptr())) before.attr("pop")(keys[i]);
   for (size_t i = node + 1; i < nodes_.size(); ++i)
     if (nodes_[i].parent == static_cast<int>(node) && nodes_[i].access == Access::Item && found.nodes[i])
       keep(nodes_[i].key);
-  PyObject *key, *value;
-  auto size = static_cast<size_t>(guard.length);
-  for (Py_ssize_t at = 0; before.size() < size && PyDict_Next(container, &at, &key, &value);)
-    if (!is_read(static_cast<int>(node), key)) before[key] = value;
   while (before.size() < size) before[py::module_::import("builtins").attr("object")()] = py::none();
   return std::move(before);
 }
