@@ -156,9 +156,8 @@ def a_dict_that_is_written_to_behind_its_proxy(trace):
     return trace(step), [call(X(3)), back] * 6, lambda: inner
 
 
-@cases(recordings=4)
-def a_namespace_behind_a_proxy_goes_on(trace):
-    """What the attribute was before the call is not what the proxy shows behind the write."""
+def counts_behind_a_proxy():
+    """A function that counts in an attribute, and reads that through a proxy of the namespace."""
     thing = types.SimpleNamespace(a=2.0)
     state = types.SimpleNamespace(shown=types.MappingProxyType(thing.__dict__))
 
@@ -166,6 +165,13 @@ def a_namespace_behind_a_proxy_goes_on(trace):
         thing.a = thing.a + 1.0
         return x * state.shown["a"]
 
+    return step, thing
+
+
+@cases(recordings=4)
+def a_namespace_behind_a_proxy_goes_on(trace):
+    """What the attribute was before the call is not what the proxy shows behind the write."""
+    step, thing = counts_behind_a_proxy()
     return trace(step), [call(X(3))] * 4, lambda: thing.a
 
 
@@ -194,12 +200,7 @@ def test_a_view_that_is_read_before_its_dict_is_found(of):
 
 @cases(hits=5)
 def a_namespace_behind_a_proxy(trace):
-    thing = types.SimpleNamespace(a=2.0)
-    state = types.SimpleNamespace(shown=types.MappingProxyType(thing.__dict__))
-
-    def step(x):
-        thing.a = thing.a + 1.0
-        return x * state.shown["a"]
+    step, thing = counts_behind_a_proxy()
 
     def back():
         thing.a = 2.0
