@@ -107,9 +107,11 @@ int Provenance::owner(PyObject* object) {
   if (node >= 0) return node;
   if (is_tensor(object) || is_immutable(object) || is_fresh(object)) return -1;
   // What classes of C are made of never changes.
-  if ((Py_IS_TYPE(object, &PyMethodDescr_Type) || Py_IS_TYPE(object, &PyWrapperDescr_Type)) &&
-      !PyType_HasFeature(reinterpret_cast<PyDescrObject*>(object)->d_type, Py_TPFLAGS_HEAPTYPE))
-    return -1;
+  bool slot = Py_IS_TYPE(object, &PyMethodDescr_Type) || Py_IS_TYPE(object, &PyWrapperDescr_Type);
+  PyTypeObject* type = slot                   ? reinterpret_cast<PyDescrObject*>(object)->d_type
+                       : PyType_Check(object) ? reinterpret_cast<PyTypeObject*>(object)
+                                              : nullptr;
+  if (type && !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return -1;
   // A function that was made by the call has the code that the code that made it holds.
   if (PyCode_Check(object)) return -1;
   if (is_given(object)) return -1;
@@ -883,10 +885,6 @@ bool passes_by(PyObject* object) {
 }
 }  // namespace
 
-void Provenance::read_by_view(PyObject* dict) {
-  if (known(dict) < 0 && owner(dict) < 0 && !is_fresh(dict)) unguarded_.insert(dict);
-}
-
 Provenance::Late* Provenance::remember_late(PyObject* object) {
   if (passes_by(object) || !late_seen_.insert(object)) return nullptr;
   Late late{object, weak_reference(object), {}, true, "", recorder_->place};
@@ -966,15 +964,16 @@ bool calls_itself(PyObject* object) {
 }
 }  // namespace
 
-// Whether the end of the call does not tell, either, where it comes from.
+// Whether what was read or written before anything led to it has no guard at the end of the call, either:
+// something may have led to it later, but what was read until then is forgotten.
 bool Provenance::stays_unknown(const Late& late, const std::vector<PyObject*>& returned) const {
   if (!late.object) return false;
   bool gone = late.weak ? !still_alive(late.weak, late.object) : Py_REFCNT(late.object) <= 1;
   if (gone || is_fresh(late.object) || calls_itself(late.object)) return false;
   if (std::find(returned.begin(), returned.end(), late.object) != returned.end()) return false;
-  // What was read of its entries before it was found elsewhere has no guard.
-  if (unguarded_.count(late.object)) return true;
-  int node = late.read ? known(late.object) : -1;
+  bool lasts = late.read && PyFunction_Check(late.object) &&
+               is_trusted_code(PyFunction_GET_CODE(late.object)) && !PyFunction_GET_CLOSURE(late.object);
+  int node = lasts ? known(late.object) : -1;
   return node < 0 || !by_path(node);
 }
 

@@ -318,9 +318,10 @@ class Provenance {
   // Whether these are compared, of which a step has given the first: the recording is given up, unless the
   // call has made the other.
   bool tells_given(PyObject* object, PyObject* other);
-  // The entries of a dict are read by a view that somebody has kept. Where the dict is found by no other way
-  // before, they have no guard, whatever leads to it later.
-  void read_by_view(PyObject* dict);
+  // What somebody has kept shows an object, which may be of unknown origin. That shows at the end.
+  void meet(PyObject* object) {
+    if (known(object) < 0) owner(object);
+  }
   // An object of unknown origin is written to: that shows at the end.
   void remember_write(PyObject* object, Wording what);
 
@@ -383,7 +384,6 @@ class Provenance {
   AddressMap<int> members_;       // the same of members of enums that have no weak references
   std::vector<char> structural_;  // by node
   bool leaves_values_ = false;
-  AddressSet unguarded_;          // what entries were read of that nobody had found by then
   AddressMap<py::object> fresh_;  // made during the call, with a destructor -> weak reference
   AddressSet fresh_addresses_, older_;
   AddressMap<int> input_;  // tensor argument -> register

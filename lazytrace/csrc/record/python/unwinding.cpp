@@ -130,7 +130,8 @@ class Unwinding::Run {
     return value && PyBool_Check(value) ? jump(distance, value, truth, true) : std::nullopt;
   }
 
-  PyObject* variable(int opcode, int index) const {
+  PyObject* variable(int opcode, int index) {
+    if (!is_function() && opcode == LOAD_DEREF && f_.variable(index)) owner_.names_->read_cell(f_, index);
     if (!is_function()) return opcode == LOAD_FAST ? f_.slot(index) : f_.variable(index);
     bool known = opcode == LOAD_FAST && static_cast<size_t>(index) < arguments_.size();
     return known ? arguments_[static_cast<size_t>(index)] : nullptr;

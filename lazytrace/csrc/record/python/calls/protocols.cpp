@@ -72,7 +72,7 @@ void Protocols::read_iteration(PyObject* object) {
   if (c_base(Py_TYPE(object)) == &PyBaseObject_Type) return provenance_->owner(object), void();
   // What it gives Python comes from the dict as it is.
   if (PyObject* dict = dict_behind(object)) {
-    provenance_->read_by_view(dict);
+    provenance_->meet(dict);
     return containers_->read_in_order(dict);
   }
   if (!is_container(object)) return consumption_->consume(object, Consumer::Reads);

@@ -173,8 +173,8 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
   if (is_numpy_array(object)) return recorder_->fail("hands a numpy array to C code");
   if (is_container(object)) return consume_container(object, how, depth);
   if (is_c_callable(object)) {
-    if (reads_text(how)) read_callable_as_text(object, how, depth);
-    return keeps_ ? void(provenance_->owner(object)) : judge_(object);
+    keeps_ ? void(provenance_->owner(object)) : judge_(object);  // which finds what it holds
+    return reads_text(how) ? read_callable_as_text(object, how, depth) : void();
   }
   if (is_generator(object)) return containers_->advance(object);
   consume_object(object, how, depth);
@@ -266,7 +266,7 @@ void Consumption::consume_values(PyObject* dict, Consumer how, int depth) {
 }
 
 void Consumption::consume_c_object(PyObject* object, Consumer how, int depth) {
-  if (is_view_of_dict(object)) provenance_->read_by_view(dict_of_view(object));
+  if (is_view_of_dict(object)) provenance_->meet(dict_of_view(object));
   if (PyDictValues_Check(object) && PyDict_CheckExact(dict_of_view(object)))
     return consume_values(dict_of_view(object), how, depth);
   PyTypeObject* base = c_base(Py_TYPE(object));
