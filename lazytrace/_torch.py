@@ -598,8 +598,8 @@ pad: Final = torch._C._nn.pad
 pad_sequence: Final = torch._C._nn.pad_sequence
 
 
-def takers_of_scales() -> list[Any]:
-    """Functions of torch that are given a tensor, a size, and a list of floats among the rest.
+def takers_of_scales() -> dict[Any, str]:
+    """Functions of torch that are given a tensor, a size, and a list of floats as the last: the operator.
 
     >>> torch._C._nn.upsample_nearest2d in takers_of_scales()
     True
@@ -607,7 +607,7 @@ def takers_of_scales() -> list[Any]:
     found = [f"{name}{n}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)]
     found += ["upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"]
     found += [f"_upsample_{name}2d_aa" for name in ("bilinear", "bicubic", "lanczos")]
-    return [getattr(torch._C._nn, name) for name in found]
+    return {getattr(torch._C._nn, name): f"aten::{name}" for name in found}
 
 
 def neg_view(tensor: torch.Tensor) -> torch.Tensor:

@@ -1219,16 +1219,42 @@ def _read_inside(data: Any) -> Any:
     return tuple(items) if isinstance(data, tuple) else items
 
 
-def _with_scales(function: Callable[..., Any]) -> Callable[..., Any]:
+def _normal(*args: Any, **kwargs: Any) -> Any:
+    """With floats for both the mean and the deviation, and no tensor of the caller's to fill."""
+    given = dict(zip(("mean", "std", "size"), args, strict=False)) | kwargs
+    if "out" in given or not {type(given.get(name)) for name in ("mean", "std")} <= {int, float, Dim, Real}:
+        return _called(torch.normal, *args, **kwargs)
+    return core.call_with_numbers(torch.normal, "aten::normal", "float_float", args, kwargs)
+
+
+def _with_scales(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     """One whose parser takes no ints that are followed for floats of a list."""
 
     def plain(value: Any) -> Any:
         return _read_inside(value) if isinstance(value, list | tuple) else value
 
     def resampled(tensor: Any, size: Any, *rest: Any, **kwargs: Any) -> Any:
+        if size is None and rest and not kwargs:
+            sizes = _scaled_sizes(tensor, rest[-1])
+            if sizes is not None:
+                given = (tensor, sizes, *rest[:-1], *(scale * 1.0 for scale in rest[-1]))
+                return core.call_with_numbers(function, name, "", given, {})
         return _called(function, tensor, size, *map(plain, rest), **{k: plain(v) for k, v in kwargs.items()})
 
     return resampled
+
+
+def _scaled_sizes(tensor: Any, scales: Any) -> list[Any] | None:
+    """The sizes that torch computes of followed scales (`compute_output_size` in ATen's UpSample.cpp)."""
+    if type(tensor) is not torch.Tensor or type(scales) not in (list, tuple):
+        return None
+    if not all(type(scale) in (float, Real, int, Dim) for scale in scales):
+        return None
+    if not any(type(scale) in (Real, Dim) for scale in scales) or len(scales) != tensor.dim() - 2:
+        return None
+    scaled = [size * (scale * 1.0) for size, scale in zip(core.shape_of(tensor)[2:], scales, strict=True)]
+    # Of one that is too large for a size, or is none, torch has something to say.
+    return [math.trunc(size) for size in scaled] if all(abs(size) < 2**53 for size in scaled) else None
 
 
 # What a tensor may be passed for by name.
@@ -1670,7 +1696,8 @@ def _exchanged() -> dict[Any, Any]:
         collections.deque: _deque,
         **{function: _of_values(function) for function in _MADE_OF_VALUES},
         **{cls: _made_by(cls, dtype) for cls, dtype in _CLASSES.items()},
-        **{function: _with_scales(function) for function in takers_of_scales()},
+        **{function: _with_scales(function, name) for function, name in takers_of_scales().items()},
+        torch.normal: _normal,
         abs: abs,
         round: round,
         divmod: divmod,

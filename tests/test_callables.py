@@ -76,7 +76,7 @@ def test_a_row_names_something(kind: str, row: str) -> None:
 
 
 TRUSTED = re.findall(
-    r'^(?:TRUSTED|BOOKKEEPING|DISPATCHES|RESTORES|RUNS_HOOKS)\(\s*"([^"]+)",\s*"([^"]*)",\s*"([^"]+)"\)',
+    r'^(?:TRUSTED|WATCHED|BOOKKEEPING|DISPATCHES|RESTORES|RUNS_HOOKS)\(\s*"([^"]+)",\s*"([^"]*)",\s*"([^"]+)"\)',
     (CORE / "torch/trusted_code.def").read_text(),
     re.MULTILINE,
 )

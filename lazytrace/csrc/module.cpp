@@ -384,7 +384,10 @@ py::object call_with_numbers(py::object function, const std::string& name, const
   for (size_t i = 0; i < parameters.size() && plain; ++i) {
     py::str key(parameters[i].name());
     bool by_name = kwargs.contains(key);
-    if (!by_name && i >= args.size()) continue;
+    if (!by_name && i >= args.size()) {
+      plain = parameters[i].default_value().has_value();  // the binding says in its own words what is missing
+      continue;
+    }
     plain = !by_name || i >= args.size();
     py::object value = by_name ? py::object(kwargs[key]) : py::object(args[i]);
     if (lt::is_carrier(value.ptr())) {

@@ -41,7 +41,25 @@ max(len(x), begin=2)
 int(len(x), number=2)
 float(number=len(x))
 collections.deque([len(x)], size=2)
+torch.dropout(x, 1 / len(x))
+torch.batch_norm(x[None], None, None, None, None, True, 1 / len(x))
+torch.normal(0.0, 1 / len(x))
+torch.normal(0.0, 1 / len(x), "size")
+torch.normal(mean=0.0, std=1 / len(x), sizes=(2,))
 """
+
+
+def test_sizes_that_are_too_large():
+    def make(trace):
+        def fn(x):
+            try:
+                return torch.nn.functional.interpolate(x[None, None], scale_factor=1e30 * len(x))
+            except RuntimeError as error:
+                return str(error).splitlines()[0]
+
+        return trace(fn, dynamic=True), [call(torch.ones(n)) for n in (3, 4, 5, 5)]
+
+    check(make, eager="upsample_nearest1d raised")
 
 
 @pytest.mark.parametrize("text", REFUSED.strip().splitlines())

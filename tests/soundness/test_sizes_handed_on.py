@@ -62,6 +62,11 @@ FOLLOWED = [
     lambda x: F.cross_entropy(x, torch.arange(len(x)) % 4, label_smoothing=1 / (len(x) + 1)),
     lambda x: torch.quantile(x, 1 / (x.shape[0] + 1)) + x.quantile(1 / (len(x) + 2)),
     lambda x: x * torch.ones(x.shape[0], 4).bernoulli_(1 / (x.shape[0] + 1)),
+    lambda x: x + torch.normal(0.5, 1 / (x.shape[0] + 1), x.shape),
+    lambda x: x * torch.ones(torch.broadcast_shapes(x.shape, (1, 4))),
+    lambda x: F.interpolate(x[None, None], scale_factor=(4 / (x.shape[0] + 1), 1.5), mode="bilinear"),
+    lambda x: F.interpolate(x[None], scale_factor=[x.shape[0]]),
+    lambda x: F.interpolate(x[None, None], None, (6.5 / max(1, len(x)), 2), "bicubic", antialias=True),
 ]
 
 

@@ -1,6 +1,8 @@
 #include "record/python/code_facts.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <unordered_set>
 
 #include "cpython/imports.h"
@@ -21,6 +23,10 @@ struct TrustedCode {
 };
 const TrustedCode kTrusted[] = {
 #define TRUSTED(file, name, why) {file, name},
+#include "torch/trusted_code.def"
+};
+const TrustedCode kWatched[] = {
+#define WATCHED(file, name, why) {file, name},
 #include "torch/trusted_code.def"
 };
 const TrustedCode kRestoring[] = {
@@ -46,11 +52,20 @@ bool stands_in(const std::string& file) {
   return !own_folder.empty() && file.compare(0, start.size(), start) == 0;
 }
 
+// With the functions inside of it.
+bool watched_nevertheless(const std::string& inside, const std::string& name) {
+  return std::any_of(std::begin(kWatched), std::end(kWatched), [&](const TrustedCode& row) {
+    std::string own = row.name;
+    return inside == row.file && (name == own || name.rfind(own + ".<locals>.", 0) == 0);
+  });
+}
+
 bool trusted(const std::string& file, const std::string& name) {
   if (stands_in(file)) return false;
   if (!own_folder.empty() && file.compare(0, own_folder.size(), own_folder) == 0) return true;
   if (file.compare(0, torch_folder.size(), torch_folder) != 0) return false;
   std::string inside = file.substr(torch_folder.size());
+  if (watched_nevertheless(inside, name)) return false;
   for (const TrustedCode& row : kTrusted) {
     size_t n = std::strlen(row.file);
     bool here = inside.compare(0, n, row.file) == 0 && (inside.size() == n || inside[n] == '/');

@@ -371,11 +371,26 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   trace_lines(frame, true);
 }
 
+namespace {
+// Whether it was raised in a frame that is looked at itself, below the one that the exception is in by now.
+// The instruction does not tell: where frames are evaluated by a function of somebody else's, it stands at
+// the call until that returns, and behind it otherwise.
+bool came_from_below(PyObject* raised) {
+  PyObject* traceback = PyTuple_GET_SIZE(raised) == 3 ? PyTuple_GET_ITEM(raised, 2) : nullptr;
+  if (!traceback || !PyTraceBack_Check(traceback)) return false;
+  auto* deepest = reinterpret_cast<PyTracebackObject*>(traceback);
+  if (!deepest->tb_next) return false;
+  while (deepest->tb_next) deepest = deepest->tb_next;
+  CodeFacts* facts = facts_of(Frame(deepest->tb_frame).code());
+  return !facts->operations.empty() || (facts->flags & kOwn);
+}
+}  // namespace
+
 void Watcher::on_exception(PyFrameObject* frame, PyObject* raised) {
   PyObject* type = PyTuple_Check(raised) ? PyTuple_GET_ITEM(raised, 0) : nullptr;
   // How deep the function gets hangs on its caller, and a recording needs frames of its own.
   if (type == PyExc_RecursionError) return around_.recorder->fail(say(reason::MeetsRecursionLimit));
-  if (type != PyExc_TypeError) return;
+  if (type != PyExc_TypeError || came_from_below(raised)) return;
   CodeFacts* facts = facts_of(Frame(frame).code());
   if (facts->operations.empty()) return;
   Action action = facts->operations[static_cast<size_t>(std::max(Frame(frame).instruction(), 0))].action;
