@@ -188,7 +188,7 @@ _OF_LISTS: Final = {
             "median",
             "min",
         ),
-        *("percentile", "prod", "ptp", "quantile", "sort", "std", "sum", "var"),
+        *("hstack", "percentile", "prod", "ptp", "quantile", "sort", "stack", "std", "sum", "var", "vstack"),
     ]
     if numpy
 }

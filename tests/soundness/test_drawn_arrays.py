@@ -1,4 +1,4 @@
-"""Arrays of numpy at places of containers that are drawn, as in the buffers of reinforcement learning."""
+"""Arrays and numbers of numpy at drawn places of containers, as in the buffers of reinforcement learning."""
 
 from __future__ import annotations
 
@@ -263,6 +263,96 @@ def _looks(trace):
 
 def test_what_no_look_says():
     agree(_looks)
+
+
+# ---------------------------------------------------------------- numbers
+def rewarded(n, kind):
+    return torch.full((2,), float(n)), n % 3, kind(n * 0.7 + 1)
+
+
+def _uses_of_numbers(kind):
+    def make(trace):
+        s = Holder(pool=deque((rewarded(n, kind) for n in range(8)), maxlen=12))
+
+        def fn():
+            state, action, reward = zip(*random.sample(s.pool, 4), strict=True)
+            made = torch.tensor(reward, dtype=torch.float32), torch.tensor(reward), torch.FloatTensor(reward)
+            stacked = (
+                np.stack(reward),
+                np.vstack([one for one in reward if one is not None]).astype(np.float32),
+            )
+            worked_out = [one * 0.9 + number for one, number in zip(reward, action, strict=True)]
+            weighed = sum(one * float(number) for one, number in zip(state, reward, strict=True))
+            return made, stacked, np.array(reward, dtype=np.float64), np.array(worked_out), weighed
+
+        return trace(fn), steps(6, *[lambda n=n: s.pool.append(rewarded(n, kind)) for n in range(3)])
+
+    return make
+
+
+def test_numbers_of_numpys_are_followed():
+    for kind in (np.float32, np.float64, np.int64):
+        check(_uses_of_numbers(kind), hits=15)
+
+
+@cases(hits=8)
+def numbers_of_other_kinds(trace):
+    s = Holder(pool=[np.float32(n) for n in range(4)])
+
+    def fn():
+        return torch.tensor([draw(s), draw(s)]), draw(s) * 2
+
+    def fill(*values):
+        return lambda: s.pool.__setitem__(slice(None), values)
+
+    return (
+        trace(fn),
+        steps(
+            6,
+            fill(*map(np.float64, range(4))),
+            fill(*map(float, range(4))),
+            fill(*map(np.int64, range(4))),
+            fill(np.float32(1), np.float32("inf"), np.float32("nan"), np.float32(-0.0)),
+            fill(*map(np.int32, range(4))),
+            fill(*map(np.float32, range(4))),
+        ),
+        lambda: list(map(repr, s.pool)),
+    )
+
+
+@cases(eager="returns-drawn")
+def numbers_that_are_objects_of_state_are_kept(trace):
+    s = Holder(pool=[np.float32(n) for n in range(4)], last=None)
+
+    def fn():
+        s.last = draw(s)
+        return torch.tensor([s.last])
+
+    return trace(fn), steps(8), lambda: [s.last is one for one in s.pool]
+
+
+@cases(eager="compares-identity")
+def numbers_are_compared_by_identity(trace):
+    s = Holder(pool=[np.int64(7) for _ in range(4)])
+
+    def fn():
+        one, other = draw(s), draw(s)
+        return torch.ones(2) * int(one), one is other
+
+    return trace(fn), steps(8), lambda: list(s.pool)
+
+
+@cases(hits=8)
+def a_number_is_put_there_between(trace):
+    s = Holder(pool=[np.float32(n) for n in range(4)])
+
+    def fn():
+        at = random.randrange(4)
+        one = s.pool[at]
+        s.pool[at] = one + np.float32(1)
+        return torch.tensor([one])
+
+    return trace(fn), steps(12), lambda: list(map(repr, s.pool))
 
 
 # ---------------------------------------------------------------- what makes arrays and tensors of lists

@@ -1005,7 +1005,11 @@ Tree Recording::take_apart(PyObject* result, std::vector<std::pair<int, at::Tens
     auto* numbers = is_carrier(v) ? recorder_.numbers() : nullptr;
     int id = numbers ? numbers->number_of(v) : -1;
     Number::Kind kind = id >= 0 ? (*numbers)[id].kind : Number::Kind::Constant;
-    if (kind == Number::Kind::Single || kind == Number::Kind::Long) carriers.insert(v);
+    bool shows = kind == Number::Kind::Single || kind == Number::Kind::Long;
+    // A replay would make another object of one that was taken out of state.
+    bool asked = shows && (*numbers)[(*numbers)[id].a].kind == Number::Kind::Asked;
+    if (asked && numbers->original_of(v)) throw std::runtime_error(say(reason::ReturnsDrawn, type_name(v)));
+    if (shows) carriers.insert(v);
     return id;
   };
   Tree::Source source{tensor, state, constant, number};

@@ -44,6 +44,38 @@ bool is_memory(PyObject* value) { return Py_IS_TYPE(value, memory_class()); }
 
 const at::Tensor& tensor_in(PyObject* memory) { return THPVariable_Unpack(PyTuple_GET_ITEM(memory, 0)); }
 
+// What a step gives for a number of numpy's: one of Python's, in a class of its own for each kind.
+PyTypeObject* scalar_class(ScalarKind kind) {
+  static PyStructSequence_Field fields[] = {{"value", nullptr}, {nullptr, nullptr}};
+  static PyStructSequence_Desc descriptions[] = {{"lazytrace.float64", nullptr, fields, 1},
+                                                 {"lazytrace.float32", nullptr, fields, 1},
+                                                 {"lazytrace.int64", nullptr, fields, 1}};
+  static PyTypeObject* const types[] = {PyStructSequence_NewType(&descriptions[0]),
+                                        PyStructSequence_NewType(&descriptions[1]),
+                                        PyStructSequence_NewType(&descriptions[2])};
+  return types[static_cast<size_t>(kind)];
+}
+
+bool is_scalar(PyObject* value) {
+  return Py_IS_TYPE(value, scalar_class(ScalarKind::Double)) ||
+         Py_IS_TYPE(value, scalar_class(ScalarKind::Single)) ||
+         Py_IS_TYPE(value, scalar_class(ScalarKind::Long));
+}
+
+// Of a number that is no nan: which object one is shows.
+py::object with_scalar(PyObject* scalar) {
+  auto kind = is_int64(scalar)     ? ScalarKind::Long
+              : is_float32(scalar) ? ScalarKind::Single
+                                   : ScalarKind::Double;
+  auto made = py::reinterpret_steal<py::object>(PyStructSequence_New(scalar_class(kind)));
+  if (!made) throw py::error_already_set();
+  PyObject* value = kind == ScalarKind::Long ? PyLong_FromLongLong(int64_value(scalar))
+                                             : PyFloat_FromDouble(float_value(scalar));
+  if (!value) throw py::error_already_set();
+  PyStructSequence_SET_ITEM(made.ptr(), 0, value);
+  return made;
+}
+
 py::object of_class(PyTypeObject* type, py::tuple items) {
   if (type == &PyTuple_Type) return std::move(items);
   auto made = py::reinterpret_steal<py::object>(
@@ -52,10 +84,11 @@ py::object of_class(PyTypeObject* type, py::tuple items) {
   return made;
 }
 
-// The entry with tensors for the arrays in it, itself where there are none. Those of an array are other ones
-// each time, as no two arrays are told apart by them.
+// The entry with tensors for the arrays in it and with Python's numbers for numpy's, itself where there are
+// none. Those of an array are other ones each time, as no two arrays are told apart by them.
 py::object with_memories(PyObject* value, int depth = 0) {
   auto as_it_is = py::reinterpret_borrow<py::object>(value);
+  if (is_followable_scalar(value)) return is_nan(value) ? as_it_is : with_scalar(value);
   if (is_plain_array(value)) {
     py::object memory = memory_of_array(value);
     if (!memory) return as_it_is;
@@ -130,6 +163,11 @@ bool is_number(PyObject* value) {
 bool is_same(PyObject* given, PyObject* found) {
   if (given == found || (is_immutable(found) && same_immutable(found, given))) return true;
   if (is_memory(given)) return is_memory_of(tensor_in(given), found);
+  if (is_scalar(given)) {
+    py::object now = with_memories(found);
+    return Py_IS_TYPE(now.ptr(), Py_TYPE(given)) &&
+           same_immutable(PyTuple_GET_ITEM(now.ptr(), 0), PyTuple_GET_ITEM(given, 0));
+  }
   bool alike = is_tuple(given) && Py_IS_TYPE(found, Py_TYPE(given)) &&
                PyTuple_GET_SIZE(given) == PyTuple_GET_SIZE(found);
   for (Py_ssize_t i = 0; alike && i < PyTuple_GET_SIZE(given); ++i)
@@ -150,7 +188,7 @@ bool can_give(const Surroundings& around, const Unseen& unseen, PyObject* value,
     const at::Tensor& tensor = THPVariable_Unpack(value);
     return traits_of(tensor).empty() && !tensor.requires_grad() && around.recorder->draw(tensor);
   }
-  if (is_number(value)) return true;
+  if (is_number(value) || is_scalar(value)) return true;
   if (PyUnicode_Check(value)) return depth > 0;  // of a table of texts: see Exchange
   if (!is_tuple(value)) return is_immutable(value) && !is_enum_member(value) && !PyFloat_Check(value);
   bool all = depth < kDeepest && !Py_TYPE(value)->tp_finalize;  // that of a copy would run, too
@@ -181,6 +219,7 @@ class Carrying {
 
   py::object of(PyObject* given, PyObject* value) {
     if (is_memory(given)) return array_of(given, value);
+    if (is_scalar(given)) return scalar_of(value);
     if (!is_tuple(given)) {
       int number = numbers_[next_++];
       if (number < 0) return py::reinterpret_borrow<py::object>(value);
@@ -199,6 +238,15 @@ class Carrying {
   }
 
  private:
+  py::object scalar_of(PyObject* value) {
+    NumberRecorder* numbers = around_.recorder->numbers();
+    int number = numbers_[next_++];
+    int made = number < 0 ? -1 : number_like(numbers, number, value);
+    if (number >= 0 && made < 0) numbers->read(number);
+    if (made < 0) return py::reinterpret_borrow<py::object>(value);
+    return py::reinterpret_steal<py::object>(numbers->carrier_of(made, value));
+  }
+
   // One that was taken before is another one by now: what a replay takes may be two.
   py::object array_of(PyObject* given, PyObject* value) {
     ++next_;
