@@ -468,6 +468,86 @@ def test_most_are_replayed():
         check(_maps(body), hits=7)
 
 
+# ---------------------------------------------------------------- dicts of arrays, lists from their ends
+def in_a_dict(x):
+    made = dict(state=x.numpy(), other=x.numpy()[1:])  # noqa: C408
+    return {name: torch.as_tensor(array) * 2 for name, array in made.items()}, list(made), made
+
+
+@cases(hits=8)
+def dicts_of_arrays(trace):
+    s = Holder(last=None, rows=np.arange(12, dtype=np.float32).reshape(4, 3))
+
+    def fn(x):
+        at = np.random.randint(0, 4, size=2)
+        s.last = dict(rows=s.rows[at], at=at)  # noqa: C408
+        return in_a_dict(x), torch.as_tensor(s.last["rows"], dtype=torch.float32).sum()
+
+    return trace(fn), [call(torch.arange(3.0) * n) for n in range(10)], lambda: [s.last]
+
+
+def discounted(s):
+    total, found = 0, []
+    for reward, last in zip(reversed(s.rewards), reversed(s.ends), strict=True):
+        if last:
+            total = 0
+        total = reward + 0.5 * total
+        found.insert(0, total)
+    return found
+
+
+def numbered(s):
+    return [n * one for n, one in enumerate(reversed(s.rewards), 2)], list(reversed(s.rewards))
+
+
+def from_both_ends(s):
+    return [one - other for one, other in zip(s.rewards, reversed(s.rewards), strict=False)]
+
+
+def grows_meanwhile(s):
+    found = []
+    for reward, end in zip(reversed(s.rewards), reversed(s.ends), strict=False):
+        found.append(reward + end)
+        if len(found) < 3:
+            s.rewards.append(reward)
+    return found
+
+
+def shrinks_before(s):
+    return [a + b for a, b in zip(reversed(s.rewards), [s.rewards.pop(), s.rewards.pop()], strict=False)]
+
+
+def seen_itself(s):
+    both = zip(kept := reversed(s.rewards), s.ends, strict=False)
+    inside = zip([reversed(s.rewards)], strict=False)
+    return [a + b for a, b in both], type(kept).__name__, [type(one).__name__ for (one,) in inside]
+
+
+def _from_the_end(body):
+    def make(trace):
+        s = Holder(rewards=[], ends=[])
+
+        def fill(n):
+            s.rewards[:] = [k * 0.3 + n for k in range(5)]
+            s.ends[:] = [k == 2 for k in range(5)]
+            if n == 7:
+                s.rewards[1] = True
+            if n == 8:
+                s.rewards[1:3] = [3, np.float32(2)]
+
+        made = [step for n in range(12) for step in (lambda n=n: fill(n), call())]
+        return trace(lambda: (body(s), torch.ones(2) * 2)), made, lambda: [s.rewards, s.ends]
+
+    return make
+
+
+def test_lists_that_are_gone_through_from_the_end():
+    for body in (discounted, numbered, from_both_ends):
+        check(_from_the_end(body), hits=5)
+    for body in (grows_meanwhile, shrinks_before, seen_itself):
+        agree(_from_the_end(body))
+
+
 @cases.parametrize
 def test_drawn_arrays(make, expected):
     check(make, **expected)

@@ -1,6 +1,7 @@
 #include "cpython/bytecode.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace lazytrace {
 
@@ -34,6 +35,32 @@ bool functions_store(PyCodeObject* code, PyObject* name) {
   return false;
 }
 }  // namespace
+
+namespace {
+// Whether the instruction puts something on the stack and does nothing to what lies there, but for a call
+// and for what asks for an attribute.
+bool only_loads(int opcode) {
+  static const int all[] = {LOAD_FAST,   LOAD_GLOBAL, LOAD_DEREF, LOAD_CONST, LOAD_NAME, LOAD_ATTR,
+                            LOAD_METHOD, PUSH_NULL,   PRECALL,    CALL,       KW_NAMES,  CACHE};
+  return std::find(std::begin(all), std::end(all), opcode) != std::end(all);
+}
+}  // namespace
+
+bool is_argument_alone(PyCodeObject* code, int instruction) {
+  std::vector<uint8_t> bytes = bytecode_of(code);
+  size_t at = static_cast<size_t>(instruction) * 2;
+  while (at < bytes.size() && bytes[at] != CALL) at += 2;
+  // What lies above it by then.
+  int above = 0;
+  for (at += 2; at < bytes.size() && only_loads(bytes[at]); at += 2) {
+    int opcode = bytes[at], argument = bytes[at + 1];
+    if (!above && (opcode == LOAD_ATTR || opcode == LOAD_METHOD)) return false;
+    if (opcode == PRECALL && argument > above) return true;
+    above += PyCompile_OpcodeStackEffect(opcode, opcode == CACHE ? 0 : argument);
+    if (above < 0) return false;
+  }
+  return false;
+}
 
 bool is_asked_for_none(PyCodeObject* code, int instruction) {
   std::vector<uint8_t> bytes = bytecode_of(code);

@@ -39,6 +39,10 @@ inline bool yields_for_another(PyCodeObject* code, int instruction) {
 // Whether what an instruction gives is compared with None by the next one, and seen by nothing else.
 bool is_asked_for_none(PyCodeObject* code, int instruction);
 
+// Whether what a call gives, at this instruction or the next ones, is an argument of a call that follows, and
+// nothing else is done with it.
+bool is_argument_alone(PyCodeObject* code, int instruction);
+
 // Whether the code may give a variable that a cell holds another value from that instruction on, or a
 // function that it makes may. `slot`: where a frame has the cell.
 bool may_store(PyCodeObject* code, int slot, int from);

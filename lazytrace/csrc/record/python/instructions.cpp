@@ -252,6 +252,18 @@ bool is_gone_through(Frame f) {
   while (at < operations.size() && (is_inline_cache(operations[at]) || prepares_call(operations[at]))) ++at;
   return at < operations.size() && operations[at].action == Action::Iterates;
 }
+
+// Whether what the call of one argument gives is an argument of a call to zip() or the like, which is on the
+// stack already, and seen by nobody else.
+bool is_handed_on(Frame f) {
+  static PyObject* const all[] = {builtin("zip"), builtin("enumerate"), builtin("list"), builtin("tuple")};
+  constexpr int kOwn = 3;  // a null, the callable, its argument
+  int at = kOwn + 1, deepest = static_cast<int>(f.places(true).size()) - f.code_object()->co_nlocalsplus;
+  while (at < deepest && f.peek(at) && !PyCallable_Check(f.peek(at))) ++at;
+  bool takes = at < deepest && std::find(std::begin(all), std::end(all), f.peek(at)) != std::end(all);
+  if (!takes || f.peek(at + 1)) return false;
+  return is_argument_alone(f.code_object(), f.instruction());
+}
 }  // namespace
 
 // What gives the entries of a list of numbers one after the other, each as it is by then.
@@ -305,7 +317,8 @@ void Instructions::take_numbers(Frame f, const Operation& operation) {
     for (int at = 1; at <= operation.third; ++at) go_through(f.place(at));
   static PyObject* const reversed = builtin("reversed");
   static PyObject* const from_end = from_module("lazytrace.stand_ins", "entries_from_end").release().ptr();
-  if (*callee == reversed && operation.third == 1 && is_gone_through(f) && containers_->may_vary(f.peek(1)))
+  bool turns = *callee == reversed && operation.third == 1 && !names_keywords();
+  if (turns && (is_gone_through(f) || is_handed_on(f)) && containers_->may_vary(f.peek(1)))
     Py_SETREF(*callee, Py_NewRef(from_end));
   if (*callee == tensor || *callee == as_tensor) containers_->read_numbers(f.place(operation.third));
 }

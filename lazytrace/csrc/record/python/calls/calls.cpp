@@ -708,7 +708,7 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
       return recorder_->fail("makes a " + class_text(type) + ", which lazytrace cannot see into");
     if (base == &PyType_Type && count > 2) read_bases_in(args[1]);
     if (PyType_IsSubtype(base, &PyDict_Type)) look_up_entries(args, count);
-    if (base == &PyTuple_Type && is_made_by_python(type)) return make_named_tuple(args, count);
+    if (base == &PyTuple_Type && is_made_by_python(type)) return keep_items(args, count);
     return consumption_->hand_over(args, count, Consumer::Compares);
   }
   // One of an object that is not held elsewhere calls back in the middle of the call.
@@ -738,11 +738,13 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
   bool copies = type == &PyStaticMethod_Type || type == &PyClassMethod_Type || type == &PyProperty_Type;
   for (Py_ssize_t i = 0; copies && i < count; ++i) attributes_->read_copied_attributes(args[i]);
   if (PyType_IsSubtype(type, &PyDict_Type)) look_up_entries(args, count);
+  bool named = keyword_names_ && PyTuple_GET_SIZE(keyword_names_) == count && !keywords_;
+  if (type == &PyDict_Type && named) return keep_items(args, count);
   if (does != Does::Nothing) consumption_->hand_over(args, count, consumer_of(does));
 }
 
-// Nothing looks at an array on the way into the tuple.
-void Calls::make_named_tuple(PyObject* const* args, Py_ssize_t count) {
+// Of a named tuple, and of a dict: nothing looks at an array on the way into it.
+void Calls::keep_items(PyObject* const* args, Py_ssize_t count) {
   std::vector<PyObject*> others;
   std::copy_if(args, args + count, std::back_inserter(others),
                [](PyObject* one) { return !is_plain_array(one); });
