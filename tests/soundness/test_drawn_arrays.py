@@ -504,6 +504,10 @@ def from_both_ends(s):
     return [one - other for one, other in zip(s.rewards, reversed(s.rewards), strict=False)]
 
 
+def in_tensors(s):
+    return torch.FloatTensor(s.rewards), torch.DoubleTensor(s.rewards), torch.Tensor(s.rewards)
+
+
 def grows_meanwhile(s):
     found = []
     for reward, end in zip(reversed(s.rewards), reversed(s.ends), strict=False):
@@ -542,7 +546,7 @@ def _from_the_end(body):
 
 
 def test_lists_that_are_gone_through_from_the_end():
-    for body in (discounted, numbered, from_both_ends):
+    for body in (discounted, numbered, from_both_ends, in_tensors):
         check(_from_the_end(body), hits=5)
     for body in (grows_meanwhile, shrinks_before, seen_itself):
         agree(_from_the_end(body))

@@ -239,6 +239,17 @@ bool stands_for_numpy(PyObject* callee) {
   return called != callee && takes_list_for_array(called);
 }
 
+// Whether it makes a tensor of the numbers in a list.
+bool makes_tensor(PyObject* callee) {
+  static const auto* all = [] {
+    auto* made = new AddressSet();
+    for (const char* name : {"tensor", "as_tensor", "Tensor", "FloatTensor", "DoubleTensor", "LongTensor"})
+      made->insert(from_module("torch", name).release().ptr());
+    return made;
+  }();
+  return all->count(callee);
+}
+
 // What goes through its arguments later, by iterators that nobody sees.
 bool goes_through_later(PyObject* callee) {
   static PyObject* const all[] = {builtin("zip"), builtin("enumerate"), builtin("map"), builtin("filter")};
@@ -295,8 +306,6 @@ void Instructions::take_numbers(Frame f, const Operation& operation) {
     if (PySlice_Check(f.peek(operation.second))) containers_->read_varying(f.place(operation.first));
     return;
   }
-  static PyObject* const tensor = from_module("torch", "tensor").release().ptr();
-  static PyObject* const as_tensor = from_module("torch", "as_tensor").release().ptr();
   if (operation.action == Action::Merges) return containers_->read_merged(f.place(operation.first));
   if (operation.action == Action::SetsItem && operation.third)
     return void(
@@ -320,7 +329,7 @@ void Instructions::take_numbers(Frame f, const Operation& operation) {
   bool turns = *callee == reversed && operation.third == 1 && !names_keywords();
   if (turns && (is_gone_through(f) || is_handed_on(f)) && containers_->may_vary(f.peek(1)))
     Py_SETREF(*callee, Py_NewRef(from_end));
-  if (*callee == tensor || *callee == as_tensor) containers_->read_numbers(f.place(operation.third));
+  if (makes_tensor(*callee)) containers_->read_numbers(f.place(operation.third));
 }
 
 void Instructions::dispatch_names(Frame f, const Operation& operation, CodeFacts* facts) {
