@@ -286,6 +286,17 @@ def mean_of_state(trace):
     return fn, [call(X()), call(X()), lambda: history.__setitem__(0, 5.0), call(X()), call(X())]
 
 
+@cases(hits=2, recordings=2)
+def numbers_of_numpy_beside_one_that_follows(trace):
+    history = [1.0, np.float64(2.0), np.float32(3.0)]
+    fn = trace(lambda x: (x * float(np.mean(history)), x.sum() + torch.from_numpy(np.array(history))))
+
+    def move():
+        history[0] += 1.5
+
+    return fn, [call(X()), move, call(X()), move, call(X()), move, call(X())]
+
+
 USES = {
     "array": lambda v: told(np.asarray(v).sum()),
     "clipped": lambda v: told(np.clip(v, 0.5, 1.5)),
