@@ -2,7 +2,8 @@
 
 `python -m tests.soundness.attacks --count 100000 --seed 1 --jobs 2` runs many more, with `--kind training` of
 training steps, with `--kind entries` of programs that draw from pools, with `--kind meetings` of several
-features in one function, with `--kind handed` of what calls make and hand to hooks and opaque functions.
+features in one function, with `--kind handed` of what calls make and hand to hooks and opaque functions, with
+`--kind orders` of the cases of the other files in other orders.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tests.soundness.attacks.consumers import CONSUMERS
 from tests.soundness.attacks.drawing import entries
 from tests.soundness.attacks.handed import handed
 from tests.soundness.attacks.meetings import meetings
+from tests.soundness.attacks.orders import orders
 from tests.soundness.attacks.programs import Attack, Program, attack, limited, program, trial
 from tests.soundness.attacks.reaching import WAYS
 from tests.soundness.attacks.running import KINDS, against, compare, run_many, run_one
@@ -34,7 +36,7 @@ from tests.soundness.attacks.training import training
 from tests.soundness.runner import drive
 
 SAMPLE = 600
-FEW = {"training": 20, "entries": 24, "meetings": 4, "handed": 24}  # each of 19 calls and more
+FEW = {"training": 20, "entries": 24, "meetings": 4, "handed": 24, "orders": 24}  # each of 19 calls and more
 # A step with gradients, between whose calls little changes; one that keeps the tensor that it draws.
 HONEST = {"training": 98, "entries": 93}
 ENOUGH = 8  # hits of a step that has had time to become flat
@@ -113,7 +115,7 @@ def test_every_consumer_fits_a_source():
 def test_a_case_is_what_its_seed_makes_it(number):
     assert attack(1, number) == attack(1, number) != attack(2, number)
     assert run_one(1, number) == run_one(1, number)
-    for make in (training, entries, meetings, handed):
+    for make in (training, entries, meetings, handed, orders):
         assert make(1, number) == make(1, number) != make(2, number)
 
 
@@ -177,6 +179,34 @@ def test_a_step_that_is_wrong_is_found(lie):
     assert tracer.count("hits") > ENOUGH
     found, _ = against(lying, drive(lying, False)[0])
     assert found
+
+
+REORDERED = """
+from tests.soundness.attacks.orders import reordered
+make = reordered("test_numbers_by_numpy", "mean_of_state", [
+    *[("step", 0, 0)] * 12, ("put", "another", "f0:history[1]"), ("varied", 0, 1), ("back", "f0:history[1]"),
+    ("in", "thread", 0, 0), ("result", "grown"), ("put", "of another type", "f0:history"), ("step", 1, 0),
+])
+"""
+WITHOUT = """
+honest = make
+def make(trace):
+    f, steps, watch = honest(trace)
+    if trace.enabled: steps[{number}] = lambda: None
+    return f, steps, watch
+"""
+
+
+def test_another_order_that_is_wrong_is_found():
+    honest = Program(REORDERED)
+    plain, _ = drive(honest, False)
+    found, tracer = against(honest, plain)
+    assert not found
+    assert tracer.count("hits") > ENOUGH
+    assert not any("Error" in repr(seen["state"]) for name, seen in plain if seen and "step" in name)
+    for number in (3, 12, 13, 14, 15, 16, 18):
+        lying = Program(REORDERED + WITHOUT.format(number=number))
+        assert against(lying, plain)[0], number
 
 
 def test_a_wrong_result_is_found():

@@ -26,7 +26,7 @@ def main() -> int:
         "--kind",
         choices=KINDS,
         default="state",
-        help="reads of state, training steps, draws of entries, or several features in one function",
+        help="reads of state, training steps, draws of entries, several features in one function, or other orders",
     )
     parser.add_argument("--show", type=int, help="print the program of one case, and how it ends")
     parser.add_argument("--wrong", type=Path, help="append the program of each wrong case to this file")

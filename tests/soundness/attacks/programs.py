@@ -33,7 +33,7 @@ from tests.soundness.attacks.sources import (
     all_changes,
     combined,
 )
-from tests.soundness.runner import call, restore
+from tests.soundness.runner import Call, call, restore
 
 HEADER = """\
 import abc, array, bisect, cmath, collections, contextlib, contextvars, copy, csv, ctypes, dataclasses, datetime
@@ -310,4 +310,8 @@ class Program:
         exec(self.code, vars(module))
         function, steps, watch = module.make(trace)
         # A change counts as a call, too: what it raises is compared, and what is there right after it.
-        return function, [call() if step == 1 else call().of(step) for step in steps], watch
+        return function, [as_call(step) for step in steps], watch
+
+
+def as_call(step: Any) -> Call:
+    return step if isinstance(step, Call) else call() if step == 1 else call().of(step)
