@@ -42,6 +42,57 @@ def handlers_that_change(trace):
     return trace(run), steps, lambda: (out.getvalue(), other.getvalue(), mine.seen)
 
 
+@cases(hits=5)
+def written_to_before_it_logs(trace):
+    logger, out = written()
+    (handler,) = logger.handlers
+    other = io.StringIO()
+
+    def run(t):
+        stream, level, handler.stream = handler.stream, handler.level, other
+        handler.formatter._style._fmt = "info: %(message)s"
+        logger.info("info %s", t.item())
+        handler.stream = stream
+        handler.level = logging.ERROR
+        logger.info("not this one %s", t.item())
+        handler.level = level
+        logger.info("again %s", t.item())
+        vars(handler)["terminator"] = "!" if t > 1.5 else "\n"
+        logger.info("the end")
+        handler.formatter._style._fmt = "%(message)s"
+        return t * 2
+
+    return trace(run), values(*SOME), lambda: (out.getvalue(), other.getvalue())
+
+
+@cases(hits=5)
+def written_to_before_it_prints(trace):
+    out, other = io.StringIO(), io.StringIO()
+
+    def run(t):
+        print("before", t.item())
+        with contextlib.redirect_stdout(other):
+            print("inside", t.item())
+            if t > 1.5:
+                print("large")
+        with contextlib.redirect_stdout(None):
+            print("nowhere")
+        torch.set_printoptions(precision=2)
+        print("behind", t / 3)
+        torch.set_printoptions(profile="default")
+        print("after all", t / 3)
+        return t * 2
+
+    run = trace(run)
+
+    def printing(t):
+        with contextlib.redirect_stdout(out):
+            return run(t)
+
+    steps = [step.of(printing) for step in values(*SOME)]
+    return run, steps, lambda: (out.getvalue(), other.getvalue())
+
+
 @cases(hits=6)
 def a_handler_of_the_same_class(trace):
     logger, out = written()

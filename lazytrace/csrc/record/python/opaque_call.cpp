@@ -139,6 +139,30 @@ bool prints_values(PyObject* function, const Tree& call) {
                      [&](const Tree& tree) { return is_logger(tree) || is_value(tree); });
 }
 
+// Whether what prints or logs may ask it, or what it leads to, where and how to write: streams of `sys`,
+// loggers and what they hold, options of how arrays are shown.
+bool says_how_to_print(PyObject* object) {
+  static const char* const kModules[] = {"sys",
+                                         "logging",
+                                         "torch._tensor_str",
+                                         "numpy.core.arrayprint",
+                                         "numpy._core.arrayprint",
+                                         "numpy._core.printoptions"};
+  auto is_one = [](PyObject* dict, const char* under) {
+    PyObject* name = dict ? PyDict_GetItemString(dict, under) : nullptr;
+    std::string text = name && PyUnicode_Check(name) ? text_of(name) : "";
+    return text.rfind("logging.", 0) == 0 ||
+           std::find(std::begin(kModules), std::end(kModules), text) != std::end(kModules);
+  };
+  if (PyModule_Check(object)) return is_one(PyModule_GetDict(object), "__name__");
+  PyTypeObject* type = PyType_Check(object) ? reinterpret_cast<PyTypeObject*>(object) : Py_TYPE(object);
+  for (Py_ssize_t i = 0; type->tp_mro && i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
+    if (is_one(base->tp_dict, "__module__")) return true;
+  }
+  return false;
+}
+
 // What runs meanwhile is no part of the call.
 struct Aside {
   Pause* pause;
@@ -257,7 +281,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     if (step_->asks && draws_ && !PyFunction_Check(function)) step_->told &= !step_->call.takes_numbers();
     source.number = [&](PyObject* v) { return is_carrier(v) ? numbers->number_of(v) : -1; };
     source.text = [&](PyObject* v) { return is_text(v) ? numbers->texts().find(v) : nullptr; };
-    step_->tells = python && prints_values(function, step_->call);
+    step_->tells = python && prints_values(function, step_->call) && !wrote_how_to_print();
     step_->told |= step_->tells;
     step_->free = python && !minds_its_own(function) && !step_->tells;
     if (step_->free) recorder->settle_read_data(), around_.unseen->settle_made();
@@ -320,6 +344,14 @@ std::optional<Tree> OpaqueCall::shown_by(const Writes::Write& write, const Tree:
   bool plain =
       content ? whole && std::all_of(tree.items.begin(), tree.items.end(), is_plain) : tree.is_plain();
   return plain ? std::optional<Tree>(std::move(tree)) : std::nullopt;
+}
+
+// Whether the function has written how, or where, it prints: that must be there when a replay does.
+bool OpaqueCall::wrote_how_to_print() const {
+  std::vector<int> owners;
+  for (const Writes::Write& write : around_.writes->all())
+    if (!write.is_taken_back()) owners.push_back(write.effect.owner);
+  return around_.provenance->any_lies_in(owners, says_how_to_print);
 }
 
 // What the function has written so far, as Python code is to find it: plain numbers where it has written some

@@ -91,6 +91,7 @@ class OpaqueCall {
  private:
   void reach(PyObject* function);
   void add(PyObject* result);
+  bool wrote_how_to_print() const;
   void show_writes(const Tree::Source& source, bool watched);
   std::optional<Tree> shown_by(const Writes::Write& write, const Tree::Source& source, py::object* value);
   bool hide_writes();

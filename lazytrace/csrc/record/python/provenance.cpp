@@ -783,6 +783,15 @@ std::vector<PyObject*> Provenance::objects_by_node() {
   return objects;
 }
 
+bool Provenance::any_lies_in(const std::vector<int>& nodes, c10::function_ref<bool(PyObject*)> such) {
+  if (nodes.empty()) return false;
+  std::vector<PyObject*> objects = objects_by_node();
+  for (int node : nodes)
+    for (; node >= 0; node = (*tree_)[node].parent)
+      if (PyObject* object = objects[static_cast<size_t>(node)]; object && such(object)) return true;
+  return false;
+}
+
 int Provenance::note_behind(const std::vector<int>& changed) {
   ++turns_;
   read_by_turn_.push_back(static_cast<int>(tree_->size()));

@@ -200,6 +200,8 @@ class Provenance {
   bool touched_entry(PyObject* dict, PyObject* key) const;
   // The way to an object that a read has led to, in words.
   std::string path_of(PyObject* object) const { return tree_->path(known(object), names_); }
+  // Whether the object of one of these nodes, or one on the way to it, is such a thing.
+  bool any_lies_in(const std::vector<int>& nodes, c10::function_ref<bool(PyObject*)> such);
   // Watched code of a step runs, which a replay calls before the writes to these containers are made.
   void hide(std::vector<PyObject*> containers, std::string step) {
     hidden_ = std::move(containers);
