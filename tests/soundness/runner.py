@@ -250,6 +250,7 @@ class Tracer:
     def __init__(self, enabled: bool) -> None:
         self.enabled = enabled
         self.made: list[Any] = []
+        self.opaque: list[Any] = []  # what `opaque` has made
 
     def __call__(self, fn: Any = None, **options: Any) -> Any:
         if fn is None:
@@ -447,7 +448,9 @@ def calls(count: int = 6) -> list[Call]:
 
 def opaque(trace: Any, fn: Callable[..., Any]) -> Callable[..., Any]:
     """`lazytrace.opaque`, of a function that the traced twin calls; the plain one calls it as it is."""
-    return lazytrace.opaque(fn) if trace.enabled else fn
+    made = lazytrace.opaque(fn) if trace.enabled else fn
+    trace.opaque.append(made)
+    return made
 
 
 class Holder:

@@ -307,6 +307,24 @@ def asked(name, place, fill_in, drop, **expected):
 asked("an_entry_that_was_dropped", lambda: [None], put_entry, put_entry, eager="let-go")
 asked("a_key_that_was_dropped", dict, put_key, put_key, eager="let-go")
 asked("an_attribute_that_was_dropped", Box, put_attribute, put_attribute, eager="let-go")
+
+
+@cases(hits=1, eager="let-go")
+def an_entry_that_was_popped_of_a_list_that_is_followed(trace):
+    holder, references = [], [lambda: None]
+
+    def function(x):
+        while holder:
+            holder.pop()
+        return x * (1 if references[0]() is None else 2)
+
+    def put():
+        holder.append(Box())
+        references[0] = weakref.ref(holder[-1])
+
+    return trace(function), [call(X()), call(X()), put, call(X()), put, put, call(X()), put, call(X())]
+
+
 asked("an_entry_that_was_popped", list, list.append, lambda held, x: held and held.pop(), eager="let-go")
 asked("all_that_was_cleared", list, list.append, lambda held, x: held.clear(), hits=1)
 asked(

@@ -55,6 +55,7 @@ class Writes {
     // What was there before the call; null where nothing was. Of a Content: a copy of the list or dict. Of
     // what went with its destructor: its class.
     py::object original;
+    py::object taken;  // of an entry that is followed: what is there no more
     std::string what;
     Place place;
     bool shown = false;  // Python code of a step has seen it

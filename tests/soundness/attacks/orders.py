@@ -116,9 +116,10 @@ class Place(NamedTuple):
 class Places(dict[str, Place]):
     """All places of a case, by the way to them; the same for the plain and the traced case."""
 
-    def __init__(self, module: str, given: list[Any], made: list[Any]) -> None:
-        self.module, self.traced, self.seen = module, [*given, *made], dict[int, Any]()
-        for i, fn in enumerate(given):
+    def __init__(self, module: str, trace: Keeping) -> None:
+        self.module, self.seen = module, dict[int, Any]()
+        self.traced = [*trace.given, *trace.made, *trace.opaque]
+        for i, fn in enumerate(trace.given):
             self.inside(f"f{i}", fn, 0)
 
     def inside(self, way: str, value: Any, depth: int) -> None:
@@ -147,7 +148,7 @@ class Places(dict[str, Place]):
         return hasattr(value, "__dict__") and (known or type(value).__module__ == self.module)
 
     def of_function(self, way: str, fn: types.FunctionType, depth: int) -> None:
-        if fn.__module__ != self.module:
+        if fn.__code__.co_filename != sys.modules[self.module].__file__:
             return
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
             put = functools.partial(setattr, cell, "cell_contents")
@@ -205,7 +206,9 @@ def copied(value: Any) -> Any:
     """An equal one that is another object, where there is one."""
     if isinstance(value, types.FunctionType):
         defaults, closure = value.__defaults__, value.__closure__
-        return types.FunctionType(value.__code__, value.__globals__, value.__name__, defaults, closure)
+        made = types.FunctionType(value.__code__, value.__globals__, value.__name__, defaults, closure)
+        vars(made).update(vars(value))
+        return made
     if isinstance(value, float):
         return float(repr(value)) if type(value) is float else copy.deepcopy(value)
     return "".join([*value, ""]) if type(value) is str else copy.deepcopy(value)
@@ -387,7 +390,7 @@ class Keeping(Tracer):
 
     def __init__(self, trace: Tracer) -> None:
         self.trace, self.given = trace, list[Any]()
-        self.enabled, self.made = trace.enabled, trace.made
+        self.enabled, self.made, self.opaque = trace.enabled, trace.made, trace.opaque
 
     def __call__(self, fn: Any = None, **options: Any) -> Any:
         if fn is not None:
@@ -419,7 +422,7 @@ class Reordered:
         return [case[2]() for case in self.cases], self.errors
 
     def places(self) -> Places:
-        return Places(f"tests.soundness.{self.file}", self.trace.given, self.trace.made)
+        return Places(f"tests.soundness.{self.file}", self.trace)
 
     def step(self, kind: str, *row: Any) -> Any:
         if kind == "put":
@@ -499,7 +502,7 @@ def planned(file: str, name: str, rng: random.Random) -> list[tuple[Any, ...]]:
         warnings.simplefilter("ignore")
         _, steps, *_ = make(trace)
         calls = [isinstance(step, Call) for step in steps]
-        ways = list(Places(f"tests.soundness.{file}", trace.given, []))
+        ways = list(Places(f"tests.soundness.{file}", trace))
     put_back(file)
     plan = [(0, i) for i in in_another_order(len(calls), rng)]
     if rng.random() < 0.15:

@@ -141,6 +141,7 @@ void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, con
   entry.container = py::reinterpret_borrow<py::object>(container);
   entry.value = py::reinterpret_borrow<py::object>(value);
   entry.original = std::move(original);
+  if (appends) entry.taken = std::move(taken);
   entry.what = what;
   entry.place = recorder_->place;
   bool listed = PyList_CheckExact(container) || entry.effect.kind == Effect::Kind::Item;
@@ -176,7 +177,9 @@ void StateWrites::write_again(Effect::Kind kind, PyObject* object, PyObject* con
 
 bool StateWrites::lets_go(PyObject* object) {
   auto is_it = [&](PyObject* held) { return held == object; };
-  auto took = [&](const Writes::Write& write) { return leads_to(write.original.ptr(), is_it); };
+  auto took = [&](const Writes::Write& write) {
+    return leads_to(write.original.ptr(), is_it) || leads_to(write.taken.ptr(), is_it);
+  };
   const std::vector<Writes::Write>& writes = log_->all();
   if (object == Py_None || std::none_of(writes.begin(), writes.end(), took)) return false;
   recorder_->fail(say(reason::LetGo, type_name(object)));
