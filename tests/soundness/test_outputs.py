@@ -527,6 +527,33 @@ def attributes_that_the_class_sets_otherwise(trace):
     return step, [*[call(X())] * 2, patch, call(X()), mend, call(X())]
 
 
+@pytest.mark.parametrize("name", ["__setattr__", "__getattribute__"])
+def test_numbers_while_the_class_treats_attributes_otherwise(name):
+    def case(trace):
+        state = {"k": 2.0}
+        usual = getattr(torch.Tensor, name)
+
+        def patch():
+            setattr(torch.Tensor, name, lambda self, *args: usual(self, *args))
+
+        def move():
+            state["k"] += 1
+
+        step = trace(lambda x: x * state["k"] + x.sum().item())
+        others = call(X()).of(lambda x: mended(step, x))
+
+        def mended(fn, x):
+            patch()
+            try:
+                return fn(x)
+            finally:
+                delattr(torch.Tensor, name)
+
+        return step, [call(X()), others, move, call(X()), others, move, call(X()), others]
+
+    check(case, hits=1, eager="patched-tensor")
+
+
 def test_a_graph_has_no_attributes():
     def fn(x):
         y = x.exp()

@@ -8,6 +8,7 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/tensor/python_tensor.h>
 
 #include <sstream>
@@ -230,6 +231,13 @@ bool any_autocast(const Ambient& now) {
   }();
   return (all.raw_repr() & ~now.excluded) != 0;
 }
+
+// Torch's parser puts a number that is followed on the Python object of the tensor that it makes of it: code of
+// the user's would be told of that, and might not keep it.
+bool keeps_numbers_on_tensors() {
+  const auto* type = reinterpret_cast<PyTypeObject*>(THPVariableClass);
+  return type->tp_setattro == PyObject_GenericSetAttr && type->tp_getattro == PyObject_GenericGetAttr;
+}
 }  // namespace
 
 void append_ambient(Call* call) {
@@ -240,6 +248,7 @@ void append_ambient(Call* call) {
   if (any_autocast(now) && !is_in_autocast_region()) return call->refuse(say(reason::LeavesModes));
   if (c10::impl::TorchDispatchModeTLS::stack_len() > 0) return call->refuse(say(reason::DispatchMode));
   if (is_capturing()) return call->refuse(say(reason::Capturing));
+  if (!keeps_numbers_on_tensors()) return call->refuse(say(reason::PatchedTensor));
   if (hooks == SavedHooks::Others) return call->refuse(say(reason::SavedHooks));
   if (at::impl::torch_function_mode_enabled()) append_function_modes(call);
 }
