@@ -121,9 +121,9 @@ def inside(log):
     return box
 
 
-written_over("an_entry", listed, put_entry, eager="reads-touched")
-written_over("a_key", of_key, put_key, eager="reads-touched")
-written_over("an_attribute", boxed, put_attribute, eager="reads-touched")
+written_over("an_entry", listed, put_entry, eager="sets [0] of a list")
+written_over("a_key", of_key, put_key, eager="sets ['k'] of a dict")
+written_over("an_attribute", boxed, put_attribute, eager="sets .held of a Box")
 written_over("an_attribute_of_an_attribute", inside, put_attribute, eager="sets .held of a Box")
 written_over("a_list_with_one", nested, put_entry, eager="sets [0] of a list")
 written_over("after_it_was_read", listed, read_first, eager="sets [0] of a list")
@@ -258,10 +258,10 @@ for kind, hold in KINDS.items():
         put_entry,
         lambda log, hold=hold: [hold(log)],
         hits=2,
-        eager="sets [0] of a list" if kind != "itself" else "reads-touched",
+        eager="sets [0] of a list",
     )
-later("a_later_attribute", Box, put_attribute, boxed, hits=2, eager="reads-touched")
-later("a_later_key", lambda: {"k": 1}, put_key, of_key, hits=2, eager="reads-touched")
+later("a_later_attribute", Box, put_attribute, boxed, hits=2, eager="sets .held of a Box")
+later("a_later_key", lambda: {"k": 1}, put_key, of_key, hits=2, eager="sets ['k'] of a dict")
 later("a_later_list", lambda: [1], put_all, listed, hits=2, eager="sets [slice(None, None, None)] of a list")
 
 
@@ -307,6 +307,37 @@ def asked(name, place, fill_in, drop, **expected):
 asked("an_entry_that_was_dropped", lambda: [None], put_entry, put_entry, eager="let-go")
 asked("a_key_that_was_dropped", dict, put_key, put_key, eager="let-go")
 asked("an_attribute_that_was_dropped", Box, put_attribute, put_attribute, eager="let-go")
+
+
+@cases(eager="sets [0] of a list")
+def a_destructor_that_changes_something_at_some_calls(trace):
+    log = []
+    holder = [Ending([])]
+
+    def function(x):
+        holder[0] = x
+        return x * (len(log) + 2)
+
+    def put():
+        holder[0] = Ending(log)
+
+    return trace(function), [call(X()), put, call(X()), call(X()), put, call(X())], lambda: log
+
+
+@cases(hits=2)
+def a_destructor_at_the_end(trace):
+    log = []
+    holder = [Ending([])]
+
+    def function(x):
+        y = x * (len(log) + 2)
+        holder[0] = x
+        return y
+
+    def put():
+        holder[0] = Ending(log)
+
+    return trace(function), [call(X()), put, call(X()), call(X()), call(X()), put, call(X())], lambda: log
 
 
 @cases(hits=1, eager="let-go")

@@ -245,6 +245,11 @@ class Provenance {
     return touched_.empty() && touched_names_.empty() && state_.empty() && hidden_.empty();
   }
   size_t touched_count() const { return touched_.added() + touched_names_.size() + touched_unseen_; }
+  // A destructor has run for what the function has written over. That of another object of its class may
+  // change what this one has not, so nothing may be read or done behind it.
+  void note_destructor(const std::string& what) { behind_destructor_ = what; }
+  // Why not, or nothing.
+  const std::string& behind_destructor() const { return behind_destructor_; }
   // A step that has touched something when it was recorded is not run again by a function that resumes.
   void touch_unseen() { touched_unseen_ = 1; }
   // Whether any of these was read before.
@@ -417,6 +422,7 @@ class Provenance {
   std::string hidden_from_;                                     // the name of the step
   std::vector<std::pair<py::object, py::object>> handle_keys_;  // (dict, key)
   size_t touched_unseen_ = 0;
+  std::string behind_destructor_;
   struct LeftBehind {
     int node, turn;
     bool contents;

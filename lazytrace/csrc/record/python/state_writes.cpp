@@ -132,6 +132,7 @@ void StateWrites::enter(Effect effect, PyObject* container, PyObject* value, con
     original = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(original.ptr())));
     taken = py::object();
     provenance_->touch(container);  // what it held is not known any more
+    provenance_->note_destructor(what);
   }
   Writes::Write entry;
   exchange_->leave(value);

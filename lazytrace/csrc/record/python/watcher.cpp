@@ -411,6 +411,10 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   new_objects_->before(f, operation.builds, paused);
   if (operation.harmless()) return;
   if (paused) return instructions_->note_opaque_write(f, operation);
+  if (const std::string& ended = around_.provenance->behind_destructor(); !ended.empty()) {
+    around_.recorder->fail(ended);
+    return (void)let_go();
+  }
   if (seen_facts_->flags & kUser)
     places_.note(f.code(), f.lasti(), seen_facts_->flags & kInstalled, &around_.recorder->place);
   PyObject** calls = callee_of(f, operation);
