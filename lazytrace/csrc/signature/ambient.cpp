@@ -232,8 +232,8 @@ bool any_autocast(const Ambient& now) {
   return (all.raw_repr() & ~now.excluded) != 0;
 }
 
-// Torch's parser puts a number that is followed on the Python object of the tensor that it makes of it: code of
-// the user's would be told of that, and might not keep it.
+// Torch's parser puts a number that is followed on the Python object of the tensor that it makes of it: code
+// of the user's would be told of that, and might not keep it.
 bool keeps_numbers_on_tensors() {
   const auto* type = reinterpret_cast<PyTypeObject*>(THPVariableClass);
   return type->tp_setattro == PyObject_GenericSetAttr && type->tp_getattro == PyObject_GenericGetAttr;
