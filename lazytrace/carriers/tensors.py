@@ -174,11 +174,8 @@ def _stacked_one_by_one(data: Any, wide: torch.dtype, device: Any) -> torch.Tens
 
 
 def _plainly(number: Any, wide: torch.dtype) -> Any:
-    if type(number) in (
-        numpy.float64,
-        numpy.float32,
-        numpy.int64,
-    ):  # of which torch makes no number of its own
+    # Of these torch makes no number of its own.
+    if type(number) in (numpy.float64, numpy.float32, numpy.int64):
         return number.item()
     real = type(number) in (Scalar, Single) or (wide is torch.float64 and type(number) is int)
     return as_float(number) if real else number

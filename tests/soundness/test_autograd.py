@@ -469,7 +469,7 @@ def graph_kept_between_calls(trace):
     return use, [call(g())] * 4
 
 
-@cases(eager="of unknown origin")
+@cases(eager="sets [-1] of a list")
 def forward_mode(trace):
     fn = trace(lambda x: x.sin() * 2)
 

@@ -264,7 +264,7 @@ def literal_of_nested_state(trace):
     return trace(lambda x: torch.tensor(s).sum() * x), around(lambda: s[0].__setitem__(0, 5.0), X())
 
 
-@cases(hits=2, recordings=2)
+@cases(hits=3, recordings=1)
 def legacy_literal_of_state(trace):
     s = [1.0, 2.0]
     return trace(lambda x: torch.FloatTensor(s).sum() * x), around(lambda: s.__setitem__(0, 5.0), X())

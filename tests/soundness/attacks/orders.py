@@ -91,7 +91,8 @@ USUAL = [(one, dict(vars(one))) for one in PATCHED]
 def put_back(name: str) -> None:
     """Undoes what a case has patched: another order may leave out the step that does."""
     for one, before in (*USUAL, *usual(f"tests.soundness.{name}")):
-        added = [key for key in vars(one) if key not in before]
+        # A submodule that was imported since is no patch.
+        added = [k for k, v in vars(one).items() if k not in before and not isinstance(v, types.ModuleType)]
         for key in added if isinstance(one, type) else [key for key in added if not key.startswith("__")]:
             with contextlib.suppress(Exception):
                 delattr(one, key)
