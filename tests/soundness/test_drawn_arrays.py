@@ -486,6 +486,46 @@ def dicts_of_arrays(trace):
     return trace(fn), [call(torch.arange(3.0) * n) for n in range(10)], lambda: [s.last]
 
 
+@cases(hits=12, recordings=2)
+def dicts_of_lists_of_arrays(trace):
+    s = Holder(rows=[np.zeros(3, dtype=np.float32)], last=None)
+
+    def fn(x):
+        array = x.numpy()
+        row = (array, {"end": False})
+        made = dict({"n": 1, "x": x}, p=array, q=[array, array[1:]], row=row, n=x.sum().item())
+        s.last = dict(rows=s.rows, other={"array": array})  # noqa: C408
+        return torch.as_tensor(made["q"][1]) * made["n"], torch.as_tensor(s.last["rows"][0]) + x, made
+
+    def change(n):
+        s.rows[0] = np.full(3, n, dtype=np.float32)
+        if n == 2:
+            s.rows.append(1)
+
+    def show():
+        return [s.last, s.rows, s.last is not None and s.last["rows"] is s.rows]
+
+    made = [
+        step for n in range(3) for step in (lambda n=n: change(n), *(call(torch.randn(3)) for _ in range(4)))
+    ]
+    return trace(fn), [call(torch.ones(3)), call(torch.zeros(3)), *made], show
+
+
+@cases(hits=9, eager="raised ValueError")
+def lists_that_get_several_arrays(trace):
+    s = Holder(memory=[], fails=False)
+
+    def fn(x):
+        array = x.numpy()
+        s.memory.extend([array, (array, {"other": array[1:]})])
+        if s.fails:
+            raise ValueError("full")
+        return x * 2
+
+    made = [call(torch.ones(3) * n) for n in range(10)]
+    return trace(fn), [*made, lambda: setattr(s, "fails", True), call(torch.ones(3))], lambda: s.memory
+
+
 def discounted(s):
     total, found = 0, []
     for reward, last in zip(reversed(s.rewards), reversed(s.ends), strict=True):

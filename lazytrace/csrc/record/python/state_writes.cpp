@@ -80,7 +80,7 @@ bool StateWrites::extend(PyObject* list, PyObject* items, Wording what) {
   bool plain = PyList_CheckExact(items) || PyTuple_CheckExact(items);
   if (!plain || items == list || provenance_->is_fresh(list)) return false;
   if (PySequence_Fast_GET_SIZE(items) > kMost) return false;
-  consumption_->hand_over(&items, 1, Consumer::Reads);
+  consumption_->keep_entries(&items, 1, Consumer::Reads);
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(items); ++i)
     write_again(Effect::Kind::Append, list, list, nullptr, -1, PySequence_Fast_GET_ITEM(items, i), what);
   return true;

@@ -738,17 +738,20 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
   bool copies = type == &PyStaticMethod_Type || type == &PyClassMethod_Type || type == &PyProperty_Type;
   for (Py_ssize_t i = 0; copies && i < count; ++i) attributes_->read_copied_attributes(args[i]);
   if (PyType_IsSubtype(type, &PyDict_Type)) look_up_entries(args, count);
-  bool named = keyword_names_ && PyTuple_GET_SIZE(keyword_names_) == count && !keywords_;
-  if (type == &PyDict_Type && named) return keep_items(args, count);
+  Py_ssize_t named = keyword_names_ && !keywords_ ? PyTuple_GET_SIZE(keyword_names_) : 0;
+  if (type == &PyDict_Type && 0 < named && named <= count) {
+    consumption_->hand_over(args, count - named, Consumer::Compares);
+    return keep_items(args + count - named, named);
+  }
   if (does != Does::Nothing) consumption_->hand_over(args, count, consumer_of(does));
 }
 
-// Of a named tuple, and of a dict: nothing looks at an array on the way into it.
+// Of a named tuple, and of a dict: nothing looks at an array on the way into it, alone or in a list.
 void Calls::keep_items(PyObject* const* args, Py_ssize_t count) {
   std::vector<PyObject*> others;
   std::copy_if(args, args + count, std::back_inserter(others),
                [](PyObject* one) { return !is_plain_array(one); });
-  consumption_->hand_over(others.data(), static_cast<Py_ssize_t>(others.size()), Consumer::Compares);
+  consumption_->keep_entries(others.data(), static_cast<Py_ssize_t>(others.size()), Consumer::Compares);
 }
 
 void Calls::look_up_entries(PyObject* const* args, Py_ssize_t count) {

@@ -344,7 +344,8 @@ void Consumption::hand_on(PyObject* const* args, Py_ssize_t count) {
 
 void Consumption::keep_entries(PyObject* const* args, Py_ssize_t count, Consumer how) {
   for (Py_ssize_t i = 0; i < count; ++i) {
-    bool before = std::exchange(hands_on_, PyTuple_CheckExact(args[i]) || PyList_CheckExact(args[i]));
+    bool plain = PyTuple_CheckExact(args[i]) || PyList_CheckExact(args[i]) || PyDict_CheckExact(args[i]);
+    bool before = std::exchange(hands_on_, plain);
     refuse_type(args[i]), consume(args[i], how);
     hands_on_ = before;
   }
