@@ -203,6 +203,31 @@ def a_tuple_of_numbers_among_the_values(trace):
     return trace(step), [call(X(), n) for n in (3, 1, 3, 3, 1, 5, 4, 4)], lambda: seen
 
 
+@cases(hits=9, recordings=3)
+def beside_named_ones(trace):
+    state: dict[str, Any] = {"lr": 1.0, "epoch": 3}
+    other: dict[str, Any] = {}
+
+    def step(x):
+        made = dict(state, epoch=1.5, norm=x.sum().item())
+        other.update(state, lr=state["lr"] * 2)
+        state.update(state, lr=state["lr"] + 0.25)
+        return x * made["lr"], made
+
+    def change(lr, **more):
+        state.update(more, lr=lr)
+
+    between = [
+        lambda: change(0.5),
+        *calls(3),
+        lambda: change(2),
+        *calls(2),
+        lambda: change(0.5, new=4),
+        *calls(3),
+    ]
+    return trace(step), [*calls(5), *between], lambda: (state, other)
+
+
 @cases.parametrize
 def test_merged(make, expected):
     check(make, **expected)

@@ -196,14 +196,14 @@ bool takes_entry(PyObject* callee) {
 
 // Where the dict stands of which the call copies all entries at once: among the arguments, as it counts from
 // the last, or 0.
-int copied_dict(Frame f, const Operation& operation, PyObject* callee) {
+int copied_dict(Frame f, const Operation& operation, PyObject* callee, int named) {
   static PyObject* const copy = PyDict_GetItemString(PyDict_Type.tp_dict, "copy");
   static PyObject* const update = PyDict_GetItemString(PyDict_Type.tp_dict, "update");
   bool method = f.peek(operation.first);
   int count = operation.third + method;
   if (callee == copy && count == 1) return 1;
   bool made = callee == reinterpret_cast<PyObject*>(&PyDict_Type) && !method;
-  return operation.third == 1 && (made || (callee == update && method)) ? 1 : 0;
+  return operation.third == 1 + named && (made || (callee == update && method)) ? 1 + named : 0;
 }
 
 // The method of dicts that gives their values, alone or with the keys.
@@ -313,8 +313,10 @@ void Instructions::take_numbers(Frame f, const Operation& operation) {
   PyObject** callee = callee_of(f, operation);
   if (callee && operation.action == Action::Calls && f.peek(operation.first) && takes_entry(*callee))
     return put_viewed(f.peek(operation.third + 1));
-  bool plainly = callee && operation.action == Action::Calls && !names_keywords();
-  if (int at = plainly ? copied_dict(f, operation, *callee) : 0) return containers_->read_merged(f.place(at));
+  int named = names_keywords() ? static_cast<int>(PyTuple_GET_SIZE(calls_->keyword_names())) : 0;
+  bool calls = callee && operation.action == Action::Calls;
+  if (int at = calls ? copied_dict(f, operation, *callee, named) : 0)
+    return containers_->read_merged(f.place(at));
   if (callee && operation.action == Action::Calls && !operation.third && f.peek(operation.first) &&
       gives_view(*callee))
     return put_viewed(f.peek(operation.second));
