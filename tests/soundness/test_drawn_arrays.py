@@ -518,9 +518,12 @@ def lists_that_get_several_arrays(trace):
     def fn(x):
         array = x.numpy()
         s.memory.extend([array, (array, {"other": array[1:]})])
+        found = [1]
+        found.extend((array, [array]))
+        found.insert(0, array[:2])
         if s.fails:
             raise ValueError("full")
-        return x * 2
+        return x * 2, found, torch.as_tensor(found[0]) + 1
 
     made = [call(torch.ones(3) * n) for n in range(10)]
     return trace(fn), [*made, lambda: setattr(s, "fails", True), call(torch.ones(3))], lambda: s.memory

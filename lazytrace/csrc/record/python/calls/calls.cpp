@@ -1322,7 +1322,13 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
   if (changes_nothing(self, name, args, count)) return containers_->read_member(self, args[0]);
   if (writers && writers->count(name)) {
     if (name == "__init__" && is_default_dict(self)) return recorder_->fail(what());  // sets the factory, too
-    consumption_->hand_over(args, count, Consumer::Compares);
+    // A list looks at nothing that it is given to keep.
+    if (PyList_CheckExact(self) && name == "extend")
+      consumption_->keep_entries(args, count, Consumer::Compares);
+    else if (PyList_CheckExact(self) && name == "insert" && count == 2)
+      consumption_->hand_over(args, 1, Consumer::Compares), keep_items(args + 1, 1);
+    else
+      consumption_->hand_over(args, count, Consumer::Compares);
     if (PyDict_Check(self)) look_up_entries(args, count);
     expect_texts(name.c_str(), args, count);
     if (name == "sort" || name == "remove") consumption_->consume(self, Consumer::Compares);
