@@ -213,10 +213,10 @@ def deque_of(*args: Any, **kwargs: Any) -> collections.deque[Any]:
 def of_values(function: Callable[..., Any]) -> Callable[..., Any]:
     """One that makes a tensor of values; of those that stand for a SymInt it keeps 32 bits."""
 
-    def of_values(*args: Any, **kwargs: Any) -> Any:
+    def make(*args: Any, **kwargs: Any) -> Any:
         return call_plainly(function, args, kwargs)
 
-    return functools.wraps(function)(of_values)
+    return functools.wraps(function)(make)
 
 
 def made_by(cls: Any, dtype: torch.dtype | None) -> Callable[..., Any]:
@@ -250,26 +250,31 @@ def with_scales(function: Callable[..., Any], name: str) -> Callable[..., Any]:
 
     def resampled(tensor: Any, size: Any, *rest: Any, **kwargs: Any) -> Any:
         if size is None and rest and not kwargs:
-            sizes = _scaled_sizes(tensor, rest[-1])
-            if sizes is not None:
-                given = (tensor, sizes, *rest[:-1], *(scale * 1.0 for scale in rest[-1]))
+            scaled = _scaled(tensor, rest[-1])
+            if scaled is not None:
+                sizes, factors = scaled
+                given = (tensor, sizes, *rest[:-1], *factors)
                 return core.call_with_numbers(function, name, "", given, {})
         return called(function, tensor, size, *map(plain, rest), **{k: plain(v) for k, v in kwargs.items()})
 
     return resampled
 
 
-def _scaled_sizes(tensor: Any, scales: Any) -> list[Any] | None:
-    """The sizes that torch computes of followed scales (`compute_output_size` in ATen's UpSample.cpp)."""
+def _scaled(tensor: Any, scales: Any) -> tuple[list[Any], list[Any]] | None:
+    """The sizes that torch computes of followed scales, and these as floats.
+
+    As `compute_output_size` does (aten/src/ATen/native/UpSample.cpp).
+    """
     if type(tensor) is not torch.Tensor or type(scales) not in (list, tuple):
         return None
     if not all(type(scale) in (float, Real, int, Dim) for scale in scales):
         return None
     if not any(type(scale) in (Real, Dim) for scale in scales) or len(scales) != tensor.dim() - 2:
         return None
-    scaled = [size * (scale * 1.0) for size, scale in zip(core.shape_of(tensor)[2:], scales, strict=True)]
+    factors = [scale * 1.0 for scale in scales]
+    scaled = [size * factor for size, factor in zip(core.shape_of(tensor)[2:], factors, strict=True)]
     # Of one that is too large for a size, or is none, torch has something to say.
-    return [math.trunc(size) for size in scaled] if all(abs(size) < 2**53 for size in scaled) else None
+    return ([math.trunc(size) for size in scaled], factors) if all(abs(s) < 2**53 for s in scaled) else None
 
 
 # What a tensor may be passed for by name.
@@ -323,11 +328,10 @@ def with_floats(function: Callable[..., Any], name: str, overload: str) -> Calla
     return call
 
 
-# What C code raises before it calls an operator may follow from sizes, and the function may catch it. Not by
-# a `try` of Python's: where an exception could be caught, what an operator gives is an exit.
 def minded(function: Callable[..., Any], own: Callable[..., Any]) -> Callable[..., Any]:
     """What stands for a function: what C code raises before it calls an operator may follow from sizes."""
-    # Arguments that `own` does not take `function` refuses in its own words.
+    # The caller may catch that. It is no `try` of Python's: where an exception could be caught, what an
+    # operator gives is an exit. Arguments that `own` does not take `function` refuses in its own words.
     plain = partial(call_plainly, function)
     return functools.wraps(own)(lambda *args, **kwargs: core.minding(own, plain, *args, **kwargs))
 
