@@ -71,7 +71,7 @@ struct Tree::Builder {
     if (open.size() > 100) throw std::runtime_error("returns a value that is nested too deeply");
     if (text) return *text;
     open.push_back(v);
-    source.part(v);
+    if (!PyWeakref_CheckRefExact(v)) source.part(v);  // that one is nobody's own
     container(v, &tree);
     open.pop_back();
     return tree;
@@ -136,6 +136,8 @@ struct Tree::Builder {
     } else if (int reg = source.array(v); reg >= 0) {
       tree->kind = Kind::Array;
       tree->index = reg;
+    } else if (PyWeakref_CheckRefExact(v)) {
+      reference(v, tree);
     } else if (source.module && is_partial(v)) {
       partial(v, tree);
     } else if (const char* maker = source.module ? maker_of_view(v) : nullptr) {
@@ -173,6 +175,19 @@ struct Tree::Builder {
     tree->value = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(v)));
     for (const char* part : {"func", "args", "keywords"})
       tree->items.push_back(build(py::object(py::handle(v).attr(part)).ptr()));
+  }
+
+  // CPython gives one and the same to all who ask for one without a callback. To what the call has made it
+  // would tell how long that lives.
+  void reference(PyObject* v, Tree* tree) {
+    PyObject* to = PyWeakref_GET_OBJECT(v);
+    bool calls_back = reinterpret_cast<PyWeakReference*>(v)->wr_callback;
+    tree->kind = Kind::Reference;
+    if (!calls_back && to != Py_None) tree->items.push_back(build(to));
+    Tree* item = tree->items.empty() ? nullptr : &tree->items[0];
+    bool there = item && (item->kind == Kind::State ||
+                          (item->kind == Kind::Register && !source.made(item->index)));
+    if (!there) throw std::runtime_error(say(reason::ReturnsOdd, "weakref.ReferenceType"));
   }
 
   // Nothing but its code, and what that was given when it was made.
@@ -321,6 +336,8 @@ struct Tree::Rebuilder {
         return after_its_parts([&] { return build(t.items[0]).attr(t.value)(); });
       case Kind::Method:
         return after_its_parts([&] { return method(t); });
+      case Kind::Reference:
+        return after_its_parts([&] { return reference(t); });
       case Kind::Function:
         return after_its_parts([&] { return function(t); });
       case Kind::Cell:
@@ -368,6 +385,10 @@ struct Tree::Rebuilder {
   py::object method(const Tree& t) {
     py::object called = build(t.items[0]), self = build(t.items[1]);
     return py::reinterpret_steal<py::object>(PyMethod_New(called.ptr(), self.ptr()));
+  }
+
+  py::object reference(const Tree& t) {
+    return py::reinterpret_steal<py::object>(PyWeakref_NewRef(build(t.items[0]).ptr(), nullptr));
   }
 
   py::object function(const Tree& t) {
@@ -459,7 +480,7 @@ bool Tree::takes_numbers() const {
 
 bool Tree::is_plain() const {
   return holds_tensor() || kind == Kind::Number || kind == Kind::Text || kind == Kind::Constant ||
-         kind == Kind::State;
+         kind == Kind::State || kind == Kind::Reference;
 }
 
 void Tree::each_state(const std::function<void(int&)>& visit) {

@@ -36,6 +36,7 @@ class Tree {
     Cell,      // with what it holds, or that of a function that was there before the call, at a place
     Text,      // what a function that is pure gives for these arguments, numbers that are followed among them
     Decorated,  // a tensor that the call has made, and the constants that it has put on it under these names
+    Reference,  // a weak one without a callback to what was there before the call
     Same
   };
 

@@ -16,7 +16,7 @@
 
 namespace lazytrace {
 
-enum class TensorState { Plain, Requires, Hidden, Leaf, GradFn, Data, Gradient, Version };
+enum class TensorState { Plain, Requires, Hidden, Leaf, GradFn, Data, Gradient, Version, Address };
 
 // What the observer keeps in mind of an attribute that it has seen read. Good for one recording.
 struct Memo {
@@ -86,6 +86,7 @@ TensorState tensor_state(PyObject* name, PyObject* descriptor) {
     (*table)[PyUnicode_InternFromString("data")] = TensorState::Data;
     (*table)[PyUnicode_InternFromString("grad")] = TensorState::Gradient;
     (*table)[PyUnicode_InternFromString("_version")] = TensorState::Version;
+    (*table)[PyUnicode_InternFromString("_cdata")] = TensorState::Address;
     return table;
   }();
   py::object held = py::reinterpret_borrow<py::object>(name);
@@ -548,6 +549,17 @@ bool AttributeReads::read_leafness(PyObject* tensor) {
   return node >= 0;
 }
 
+// Where torch's own object lies, by which code asks whether two tensors are one. A guard asks that again of
+// one of before the call; of others it is another one at each.
+bool AttributeReads::read_address(PyObject* tensor, PyObject* name) {
+  int node = provenance_->is_input(tensor) ? -1 : provenance_->node_of_tensor(tensor);
+  if (node < 0 || provenance_->touched_count() > 0) return false;
+  auto address = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(tensor, name));
+  if (!address) PyErr_Clear();
+  if (address) provenance_->read_child(node, Access::Attribute, name, -1, address.ptr());
+  return static_cast<bool>(address);
+}
+
 void AttributeReads::read_tensor_attribute(PyObject* tensor, PyObject* name) {
   recorder_->saw(THPVariable_Unpack(tensor));
   bool argument = provenance_->is_input(tensor);
@@ -559,6 +571,7 @@ void AttributeReads::read_tensor_attribute(PyObject* tensor, PyObject* name) {
   if (state == TensorState::Data) return recorder_->saw_data(THPVariable_Unpack(tensor));
   bool leafness = state == TensorState::GradFn || (state == TensorState::Leaf && !argument);
   if (leafness && read_leafness(tensor)) return;
+  if (state == TensorState::Address && read_address(tensor, name)) return;
   bool plain = state == TensorState::Plain || state == TensorState::Requires;
   if (!plain && !may_read(state, tensor, argument))
     return recorder_->fail("reads ." + text_of(name) + " of a tensor");

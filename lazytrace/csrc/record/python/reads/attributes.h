@@ -74,6 +74,7 @@ class AttributeReads {
   PyObject* read_behind_start(PyObject* start, PyObject* type, PyObject* name);
   void read_through_super(PyObject* super, PyObject* name, PyObject* descriptor);
   bool read_leafness(PyObject* tensor);
+  bool read_address(PyObject* tensor, PyObject* name);
   bool may_read(TensorState state, PyObject* tensor, bool argument) const;
   void read_tensor_entry(PyObject* tensor, PyObject* name, PyObject* descriptor);
   bool holds(const Memo& memo, const void* object, PyObject* name, uint64_t version) const;
