@@ -90,6 +90,14 @@ void ClassReads::read_behind(int node, PyObject* value) {
 
 void ClassReads::read_setter(PyTypeObject* type, PyObject* name, PyObject* property, const char* part,
                              PyObject* setter) {
+  if (is_made(type)) {
+    // That of a class which the call has derived is found in those that were there.
+    each_base(type, [&](PyTypeObject* base) {
+      if (PyType_HasFeature(base, Py_TPFLAGS_HEAPTYPE) && _PyType_Lookup(base, name) == property)
+        read_setter(base, name, property, part, setter);
+    });
+    return;
+  }
   int node = provenance_->class_node(type);
   if (node < 0) return;
   int child = provenance_->read_node(node, Access::Class, name, -1, property).first;
