@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from types import FunctionType
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 from lazytrace._native import core
 from lazytrace.originals import BUILTINS
-from lazytrace.printing import is_printable
+from lazytrace.printing import is_itself, is_of_file, is_printable
 
 __builtins__ = BUILTINS
 
@@ -51,6 +52,8 @@ OF_LOGGERS: Final = ("findCaller", "makeRecord", "handle", "filter", "callHandle
 OF_HANDLERS: Final = ("handle", "filter", "acquire", "release", "emit", "format", "flush", "handleError")
 OF_FORMATTERS: Final = ("format", "formatTime", "formatException", "formatStack", "formatMessage", "usesTime")
 OF_STYLES: Final = ("format", "usesTime", "_format")
+OF_RECORDS: Final = ("__init__", "getMessage")
+_CONVERTERS: Final = (time.localtime, time.gmtime)
 
 # (file, name, qualified name, line, module)
 _Frame = tuple[str, str, str, int, str]
@@ -94,7 +97,9 @@ def _folder(value: object) -> str:
 
 def _are_its_own(value: object, names: tuple[str, ...]) -> bool:
     """Whether nobody has replaced a method, in the object or in its class."""
-    return all(_folder(getattr(value, name)) in ("logging", _folder(type(value))) for name in names)
+    own = sys.modules.get(type(value).__module__)
+    found = [getattr(value, name) for name in names]
+    return is_itself(type(value)) and all(is_of_file(one, logging) or is_of_file(one, own) for one in found)
 
 
 def _of_formatter(formatter: Any) -> int:
@@ -104,7 +109,7 @@ def _of_formatter(formatter: Any) -> int:
     if _name(formatter) not in _FORMATTERS or _name(formatter._style) not in _STYLES:
         return ANYTHING
     style = formatter._style
-    plain = _folder(formatter.converter) == "time" and style._defaults is None
+    plain = formatter.converter in _CONVERTERS and style._defaults is None
     own = _are_its_own(formatter, OF_FORMATTERS) and _are_its_own(style, OF_STYLES)
     return AT_ONCE if plain and own else ANYTHING
 
@@ -115,7 +120,8 @@ def _of_handler(handler: Any) -> int:
         return ANYTHING
     if any(getattr(handler, name) is not None for name in callables):
         return ANYTHING
-    if _folder(type(getattr(handler, "stream", None))) not in {*_STREAMS, "builtins"}:
+    stream = type(getattr(handler, "stream", None))
+    if _folder(stream) not in {*_STREAMS, "builtins"} or not is_itself(stream):
         return ANYTHING
     return min(kind, _of_formatter(handler.formatter))
 
@@ -138,7 +144,9 @@ def judge(logger: logging.Logger) -> int:
         handlers += at.handlers
         at = at.parent if at.propagate else None
     factory = logging.getLogRecordFactory() is logging.LogRecord
-    if not factory or logger.filters or not _are_its_own(logger, OF_LOGGERS):
+    records = all(is_of_file(getattr(logging.LogRecord, name), logging) for name in OF_RECORDS)
+    names = is_of_file(logging.getLevelName, logging)
+    if not (factory and records and names) or logger.filters or not _are_its_own(logger, OF_LOGGERS):
         return ANYTHING
     if not handlers and logging.lastResort is not None:
         handlers = [logging.lastResort]

@@ -3,13 +3,61 @@
 from __future__ import annotations
 
 import collections
+import os
 import sys
 from typing import Any, Final
 
 import torch
 
-_KNOWN: Final = {"torch", "numpy", "ipykernel", "_pytest", *sys.stdlib_module_names}
+_PACKAGES: Final = ("torch", "numpy", "ipykernel", "_pytest")
+_KNOWN: Final = {*_PACKAGES, *sys.stdlib_module_names}
+_STANDARD: Final = os.path.dirname(os.__file__) + os.sep
+_SITE: Final = os.path.dirname(os.path.dirname(torch.__file__)) + os.sep
 _DEEPEST: Final = 16
+_HEAP_TYPE: Final = 1 << 9  # of CPython's flags of types: others are there for as long as the process
+_OF_TEXT: Final = ("__repr__", "__str__", "__format__")
+
+
+def is_itself(cls: type) -> bool:
+    """Whether a class is what its module has under its name: both names can be written over.
+
+    >>> is_itself(collections.OrderedDict), is_itself(type("OrderedDict", (), {"__module__": "collections"}))
+    (True, False)
+    """
+    if not cls.__flags__ & _HEAP_TYPE:
+        return True
+    found: Any = sys.modules.get(str(cls.__module__))
+    for name in str(cls.__qualname__).split("."):
+        found = getattr(found, name, None)
+    return found is cls
+
+
+def is_of_file(function: object, module: object) -> bool:
+    """Whether a function, or that of a method, has its code in the file of this module.
+
+    What takes the place of one may have its names, as `functools.wraps` gives them.
+
+    >>> import functools, textwrap
+    >>> replaced = functools.wraps(textwrap.dedent)(lambda text: text)
+    >>> is_of_file(textwrap.dedent, textwrap), is_of_file(replaced, textwrap)
+    (True, False)
+    """
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return code is not None and code.co_filename == getattr(module, "__file__", None)
+
+
+def _writes_as_made(cls: type) -> bool:
+    """Whether its texts come from C code, or from that of a library: nobody has replaced the methods."""
+    for name in _OF_TEXT:
+        code = getattr(getattr(cls, name), "__code__", None)
+        if code is not None and not _is_of_library(code.co_filename):
+            return False
+    return True
+
+
+def _is_of_library(file: str) -> bool:
+    known = file.startswith(_STANDARD) and "site-packages" not in file
+    return known or any(file.startswith(f"{_SITE}{name}{os.sep}") for name in _PACKAGES)
 
 
 def is_printable(value: object, depth: int = 0) -> bool:
@@ -20,7 +68,10 @@ def is_printable(value: object, depth: int = 0) -> bool:
     >>> is_printable([type("Mine", (), {"__module__": "mine"})()])
     False
     """
-    if depth > _DEEPEST or str(type(value).__module__).partition(".")[0] not in _KNOWN:
+    cls = type(value)
+    if depth > _DEEPEST or str(cls.__module__).partition(".")[0] not in _KNOWN:
+        return False
+    if not (is_itself(cls) and _writes_as_made(cls)):
         return False
     items: list[Any] = []
     if isinstance(value, dict):

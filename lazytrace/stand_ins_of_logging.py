@@ -16,6 +16,7 @@ from lazytrace.logs import (
     OF_FORMATTERS,
     OF_HANDLERS,
     OF_LOGGERS,
+    OF_RECORDS,
     OF_STYLES,
     as_called_from,
     fill,
@@ -67,6 +68,9 @@ def _look(logger: logging.Logger) -> None:
         getattr(logger, name)
     len(logger.filters)
     logging.getLogRecordFactory()
+    for name in OF_RECORDS:
+        getattr(logging.LogRecord, name)
+    logging.getLevelName  # noqa: B018
     handlers = 0
     at: Any = logger
     while at is not None:

@@ -47,10 +47,10 @@ bool is_of_typing(PyObject* v) {
   if (type == &Py_GenericAliasType || reinterpret_cast<PyObject*>(type) == join) return true;
   if (!PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) return false;
   static PyObject* const base = from_module("typing", "_GenericAlias").release().ptr();
-  static PyObject* const name = PyUnicode_InternFromString("__module__");
-  PyObject* module = PyDict_GetItemWithError(type->tp_dict, name);
-  return PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(base)) && module && PyUnicode_Check(module) &&
-         PyUnicode_CompareWithASCIIString(module, "typing") == 0;
+  if (!PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(base))) return false;
+  // One of its own, whatever module another one says that it is of.
+  PyObject* typing = PyImport_AddModule("typing");
+  return PyDict_GetItemString(PyModule_GetDict(typing), type->tp_name) == reinterpret_cast<PyObject*>(type);
 }
 
 // Whether all that would run code is such types, in tuples, too.

@@ -25,7 +25,7 @@ struct Number {
 
 bool is_one_of(PyObject* v, std::initializer_list<const char*> names) {
   for (const char* name : names)
-    if (std::strcmp(Py_TYPE(v)->tp_name, name) == 0) return true;
+    if (std::strcmp(c_name(Py_TYPE(v)), name) == 0) return true;
   return false;
 }
 

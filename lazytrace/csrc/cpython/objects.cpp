@@ -111,6 +111,8 @@ bool is_python_class(PyTypeObject* type) {
   return PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) && type->tp_dealloc == deallocator && !type->tp_methods;
 }
 
+const char* c_name(PyTypeObject* type) { return is_python_class(type) ? "" : type->tp_name; }
+
 bool is_tensor(PyObject* v) {
   if (THPVariable_CheckExact(v)) return true;
   // Classes that Python made of torch.Tensor have its metaclass or one made of it: nearly everything else is
@@ -193,7 +195,7 @@ PyTypeObject* default_dict_class() {
 bool is_default_dict(PyObject* v) { return Py_IS_TYPE(v, default_dict_class()); }
 
 bool is_alias_of_types(PyObject* v) {
-  return Py_IS_TYPE(v, &Py_GenericAliasType) || std::strcmp(Py_TYPE(v)->tp_name, "types.UnionType") == 0;
+  return Py_IS_TYPE(v, &Py_GenericAliasType) || std::strcmp(c_name(Py_TYPE(v)), "types.UnionType") == 0;
 }
 
 bool is_deque(PyObject* v) {

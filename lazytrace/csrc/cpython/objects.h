@@ -27,8 +27,10 @@ bool is_named_tuple(PyObject* v);  // or a struct sequence: a tuple with names a
 
 bool is_free_builtin(PyObject* v);         // a C function that is bound to no object but its module or class
 bool is_python_class(PyTypeObject* type);  // made by a class statement
-bool is_torch_class(PyTypeObject* type);   // of torch's own, by the name of its module
-bool is_torch_module(PyObject* v);         // an instance of torch.nn.Module
+// The name of a class that C code has made; "" of others, which anybody may name.
+const char* c_name(PyTypeObject* type);
+bool is_torch_class(PyTypeObject* type);  // of torch's own, by the name of its module
+bool is_torch_module(PyObject* v);        // an instance of torch.nn.Module
 // The nearest base that is written in C.
 PyTypeObject* c_base(PyTypeObject* type);
 bool has_c_layout_of(PyObject* v, PyTypeObject* type);

@@ -175,8 +175,9 @@ bool may_be_held(PyObject* v) {
   if (type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type || type == &PyGetSetDescr_Type ||
       type == &PyClassMethodDescr_Type)
     return !is_python_class(reinterpret_cast<PyDescrObject*>(v)->d_type);
-  return std::strncmp(type->tp_name, "operator.", 9) == 0 || std::strncmp(type->tp_name, "torch.", 6) == 0 ||
-         std::strcmp(type->tp_name, "re.Match") == 0;
+  const char* name = c_name(type);
+  return std::strncmp(name, "operator.", 9) == 0 || std::strncmp(name, "torch.", 6) == 0 ||
+         std::strcmp(name, "re.Match") == 0;
 }
 
 // Objects of C classes that are what they are; containers, bound methods and properties are their contents.
@@ -224,7 +225,7 @@ void GuardTree::expect(int node, PyObject* value) {
   if (guard.expect == Expect::Anything) {
     expect_type(&guard, value);
     guard.plain = plain_value(value);
-    if (std::strcmp(Py_TYPE(value)->tp_name, "types.UnionType") == 0) expect_members(node, value);
+    if (std::strcmp(c_name(Py_TYPE(value)), "types.UnionType") == 0) expect_members(node, value);
   }
 }
 

@@ -156,7 +156,7 @@ struct Tree::Builder {
   }
 
   static bool is_partial(PyObject* v) {
-    return std::strcmp(Py_TYPE(v)->tp_name, "functools.partial") == 0 && !has_attributes(v);
+    return std::strcmp(c_name(Py_TYPE(v)), "functools.partial") == 0 && !has_attributes(v);
   }
 
   // The method of a plain dict, or of an OrderedDict, that gives such a view; null of anything else.
@@ -185,8 +185,8 @@ struct Tree::Builder {
     tree->kind = Kind::Reference;
     if (!calls_back && to != Py_None) tree->items.push_back(build(to));
     Tree* item = tree->items.empty() ? nullptr : &tree->items[0];
-    bool there = item && (item->kind == Kind::State ||
-                          (item->kind == Kind::Register && !source.made(item->index)));
+    bool there =
+        item && (item->kind == Kind::State || (item->kind == Kind::Register && !source.made(item->index)));
     if (!there) throw std::runtime_error(say(reason::ReturnsOdd, "weakref.ReferenceType"));
   }
 

@@ -91,7 +91,7 @@ Does torch_function_does(PyCFunctionObject* f, const std::string& module) {
   if (escapes_from_torch(name)) return Does::Unknown;
   PyObject* self = f->m_self;
   bool of_class =
-      self && PyType_Check(self) && starts_with(reinterpret_cast<PyTypeObject*>(self)->tp_name, "torch.");
+      self && PyType_Check(self) && starts_with(c_name(reinterpret_cast<PyTypeObject*>(self)), "torch.");
   static const char* const kModules[] = {"torch._C._nn",      "torch._C._linalg", "torch._C._fft",
                                          "torch._C._special", "torch._C._sparse", "torch._C._nested"};
   bool of_operators = of_class;
@@ -138,7 +138,7 @@ Does function_does(PyCFunctionObject* f) {
   std::string module = module_of(f);
   PyObject* self = f->m_self;
   bool of_torch_class =
-      self && PyType_Check(self) && starts_with(reinterpret_cast<PyTypeObject*>(self)->tp_name, "torch.");
+      self && PyType_Check(self) && starts_with(c_name(reinterpret_cast<PyTypeObject*>(self)), "torch.");
   if (of_torch_class || module == "torch" || module == "torch._C" || starts_with(module, "torch._C."))
     return *torchs->emplace(f->m_ml, torch_function_does(f, module)).first;
   static auto* found = new Found();

@@ -144,7 +144,7 @@ std::string torch_name(PyObject* callable) {
   PyObject* module_name = reinterpret_cast<PyCFunctionObject*>(callable)->m_module;
   if (!self) return !module_name || text_of(module_name).rfind("torch", 0) == 0 ? name : "";
   if (is_tensor(self)) return name;
-  if (PyType_Check(self)) return is_torchs(reinterpret_cast<PyTypeObject*>(self)->tp_name) ? name : "";
+  if (PyType_Check(self)) return is_torchs(c_name(reinterpret_cast<PyTypeObject*>(self))) ? name : "";
   const char* module = PyModule_Check(self) ? PyModule_GetName(self) : nullptr;
   PyErr_Clear();
   return module && is_torchs(module) ? name : "";

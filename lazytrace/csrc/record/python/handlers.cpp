@@ -123,7 +123,8 @@ bool Handlers::acts(PyObject* exit) {
   if (!PyMethod_Check(exit) || !PyFunction_Check(PyMethod_GET_FUNCTION(exit))) return true;
   PyObject* self = PyMethod_GET_SELF(exit);
   auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(PyMethod_GET_FUNCTION(exit)));
-  if (is_torch_class(Py_TYPE(self)) || does_nothing(code)) return false;
+  if (does_nothing(code)) return false;
+  if (is_torch_class(Py_TYPE(self)) && code_flags(reinterpret_cast<PyObject*>(code)) & kTorchs) return false;
   static PyTypeObject* const generator_manager = class_of_contextlib("_GeneratorContextManager");
   static PyTypeObject* const exit_stack = class_of_contextlib("ExitStack");
   if (Py_TYPE(self) == exit_stack) return any_of_stack_acts(attribute_of(self, "_exit_callbacks"));

@@ -58,7 +58,7 @@ bool hands_on(PyObject* callee) {
     auto* type = reinterpret_cast<PyTypeObject*>(callee);
     return is_python_class(type) && !is_made_in_c(type);
   }
-  if (std::strcmp(Py_TYPE(callee)->tp_name, "functools.partial") == 0) return true;
+  if (std::strcmp(c_name(Py_TYPE(callee)), "functools.partial") == 0) return true;
   return is_python_class(Py_TYPE(callee)) && !goes_on_in_c(Py_TYPE(callee));
 }
 
@@ -436,13 +436,12 @@ void Instructions::raise(Frame f, PyObject* error, PyObject* cause) {
 namespace {
 // Whether Python code gives what comes next, and shows itself. That of torch's loaders advances others.
 bool shows_what_is_next(PyTypeObject* type) {
-  static PyObject *const name = PyUnicode_InternFromString("__next__"), *const module =
-                                                                            PyUnicode_InternFromString(
-                                                                                "__module__");
+  static PyObject* const name = PyUnicode_InternFromString("__next__");
   PyObject* next = _PyType_Lookup(type, name);
   if (!next || !PyFunction_Check(next)) return false;
-  PyObject* owner = _PyType_Lookup(type, module);
-  return !owner || text_of(owner).rfind("torch.utils.data.", 0) != 0;
+  auto* code = reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(next));
+  bool of_loaders = text_of(code->co_filename).find("/torch/utils/data/") != std::string::npos;
+  return !(of_loaders && code_flags(reinterpret_cast<PyObject*>(code)) & kTorchs);
 }
 
 // What calls next() as a step.
@@ -597,7 +596,7 @@ void each_part(PyObject* object, const Visit& visit) {
 
 // What calls a function of C when it is called or iterated over.
 bool relays_calls(PyObject* v) {
-  const char* name = Py_TYPE(v)->tp_name;
+  const char* name = c_name(Py_TYPE(v));
   return std::strcmp(name, "functools.partial") == 0 || std::strcmp(name, "map") == 0 ||
          std::strcmp(name, "filter") == 0 || (PyIter_Check(v) && std::strncmp(name, "itertools.", 10) == 0);
 }
@@ -701,7 +700,7 @@ bool writes_to_file(PyObject* callable) {
   const char* name = method ? PyUnicode_AsUTF8(PyDescr_NAME(callable))
                             : reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
   bool writes = std::strcmp(name, "write") == 0 || std::strcmp(name, "flush") == 0;
-  return writes && type && std::strncmp(type->tp_name, "_io.", 4) == 0;
+  return writes && type && std::strncmp(c_name(type), "_io.", 4) == 0;
 }
 }  // namespace
 

@@ -95,13 +95,29 @@ Tree takes_apart(const py::object& value, const Tree::Source& source) {
 
 // The functions of autograd that torch's layers and distributions are made of look at no state of the user's.
 bool minds_its_own(PyObject* function) {
-  static const char* const kFolders[] = {"torch.nn.", "torch.distributions.", "torch.autograd._functions."};
+  static const char* const kFolders[] = {"torch/nn/", "torch/distributions/", "torch/autograd/_functions/"};
+  static PyObject* const kMethods[] = {PyUnicode_InternFromString("forward"),
+                                       PyUnicode_InternFromString("backward")};
   if (!PyType_Check(function)) return false;
-  PyObject* names = reinterpret_cast<PyTypeObject*>(function)->tp_dict;
-  PyObject* module = PyDict_GetItemString(names, "__module__");
-  std::string text = module ? text_of(module) : "";
-  return std::any_of(std::begin(kFolders), std::end(kFolders),
-                     [&](const char* folder) { return text.rfind(folder, 0) == 0; });
+  // By the code: a class may say that it is of any module. torch decorates some of the methods.
+  auto is_torchs = [&](PyObject* name) {
+    PyObject* method = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(function), name);
+    bool fixed = method && Py_IS_TYPE(method, &PyStaticMethod_Type);
+    auto body = fixed ? py::reinterpret_steal<py::object>(PyObject_GetAttrString(method, "__func__"))
+                      : py::object(py::none());
+    while (PyFunction_Check(body.ptr())) {
+      PyObject* code = PyFunction_GET_CODE(body.ptr());
+      if (!(code_flags(code) & kTorchs)) return false;
+      std::string file = text_of(reinterpret_cast<PyCodeObject*>(code)->co_filename);
+      auto holds = [&](const char* folder) { return file.find(folder) != std::string::npos; };
+      if (std::any_of(std::begin(kFolders), std::end(kFolders), holds)) return true;
+      PyObject* attributes = reinterpret_cast<PyFunctionObject*>(body.ptr())->func_dict;
+      PyObject* inner = attributes ? PyDict_GetItemString(attributes, "__wrapped__") : nullptr;
+      body = py::reinterpret_borrow<py::object>(inner ? inner : Py_None);
+    }
+    return false;
+  };
+  return std::all_of(std::begin(kMethods), std::end(kMethods), is_torchs);
 }
 
 bool is_of_steps(PyObject* function) {
@@ -137,6 +153,27 @@ bool prints_values(PyObject* function, const Tree& call) {
   auto is_logger = [&](const Tree& tree) { return &tree == &args[LogCall::kLogger]; };
   return std::all_of(args.begin(), args.end(),
                      [&](const Tree& tree) { return is_logger(tree) || is_value(tree); });
+}
+
+// What is printed was looked at, too, by how its class writes it: somebody may replace that.
+void read_text_methods(PyObject* value, Provenance* provenance, int depth = 0) {
+  static PyObject* const kNames[] = {PyUnicode_InternFromString("__repr__"),
+                                     PyUnicode_InternFromString("__str__"),
+                                     PyUnicode_InternFromString("__format__")};
+  constexpr int kDeepest = 16;  // as printing.py has it
+  PyTypeObject* type = Py_TYPE(value);
+  int node = is_python_class(type) ? provenance->class_node(type) : -1;
+  for (PyObject* name : kNames)
+    if (node >= 0) provenance->read_child(node, Access::Class, name, -1, _PyType_Lookup(type, name));
+  if (depth > kDeepest) return;
+  bool sequence = PyTuple_Check(value) || PyList_Check(value);
+  for (Py_ssize_t i = 0; sequence && i < PySequence_Fast_GET_SIZE(value); ++i)
+    read_text_methods(PySequence_Fast_GET_ITEM(value, i), provenance, depth + 1);
+  PyObject *key, *item;
+  for (Py_ssize_t at = 0; PyDict_Check(value) && PyDict_Next(value, &at, &key, &item);) {
+    read_text_methods(key, provenance, depth + 1);
+    read_text_methods(item, provenance, depth + 1);
+  }
 }
 
 // Whether what prints or logs may ask it, or what it leads to, where and how to write: streams of `sys`,
@@ -283,6 +320,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     source.text = [&](PyObject* v) { return is_text(v) ? numbers->texts().find(v) : nullptr; };
     step_->tells = python && prints_values(function, step_->call) && !wrote_how_to_print();
     step_->told |= step_->tells;
+    if (prints_) read_text_methods(call_.ptr(), provenance);
     step_->free = python && !minds_its_own(function) && !step_->tells;
     if (step_->free) recorder->settle_read_data(), around_.unseen->settle_made();
     if (step_->free) show_writes(source, watched);

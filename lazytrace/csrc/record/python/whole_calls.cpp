@@ -235,7 +235,7 @@ bool takes_generator(Frame f, const Operation& operation) {
 namespace {
 // What stands for an object of the operator module, or null. Only those that are known; others are judged.
 PyObject* of_operator_object(PyObject* callee) {
-  if (PyType_Check(callee) || std::strncmp(Py_TYPE(callee)->tp_name, "operator.", 9) != 0) return nullptr;
+  if (PyType_Check(callee) || std::strncmp(c_name(Py_TYPE(callee)), "operator.", 9) != 0) return nullptr;
   PyObject* const* own = stand_ins().by_class.find(Py_TYPE(callee));
   return own ? *own : nullptr;
 }

@@ -223,7 +223,7 @@ void Calls::judge_one(PyObject* v) {
     auto* descriptor = reinterpret_cast<PyDescrObject*>(v);
     return judge_method_callback(descriptor->d_type, text_of(descriptor->d_name), nullptr);
   }
-  if (starts_with(type->tp_name, "operator."))
+  if (starts_with(c_name(type), "operator."))
     return recorder_->fail("hands an " + std::string(type->tp_name) + " to C code");
   if (const MethodWrapper* wrapper = MethodWrapper::of(v)) {
     PyTypeObject* base = c_base(Py_TYPE(wrapper->self));
@@ -254,7 +254,7 @@ void Calls::expect_of(Does does) {
 }
 
 void Calls::judge_method_callback(PyTypeObject* type, const std::string& name, PyObject* self) {
-  bool tensor = starts_with(type->tp_name, "torch._C.") && (!self || is_tensor(self));
+  bool tensor = starts_with(c_name(type), "torch._C.") && (!self || is_tensor(self));
   bool dict = PyType_IsSubtype(type, &PyDict_Type), missing = dict && type != &PyDict_Type;
   const Names* writers = dict                                   ? &kDictWriters
                          : PyType_IsSubtype(type, &PySet_Type)  ? &kSetWriters
@@ -267,7 +267,7 @@ void Calls::judge_method_callback(PyTypeObject* type, const std::string& name, P
   bool known = tensor ? does != Does::Unknown : is_plain(does) || (self && does == Does::GetsItem);
   // One of another type, or that is not followed, fails or is the call's own.
   bool followed = self ? containers_->follows(self) : provenance_->has_live();
-  if (followed && starts_with(type->tp_name, "collections.deque")) writers = &kDequeWriters;
+  if (followed && starts_with(c_name(type), "collections.deque")) writers = &kDequeWriters;
   if (!known || enters || (writers && writers->count(name)))
     return recorder_->fail("hands ." + name + "() to C code");
   expect_of(does);
@@ -315,7 +315,7 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
                              : void();
   }
   if (is_partial(type)) return call_partial(callable, args, count);
-  if (starts_with(type->tp_name, "operator.")) return call_operator_object(callable, args, count);
+  if (starts_with(c_name(type), "operator.")) return call_operator_object(callable, args, count);
   if (is_lru_cache(callable)) return call_cache(callable, args, count);
   call_instance(callable, args, count);
 }
@@ -333,7 +333,7 @@ bool is_list_of_numbers(PyObject* value) {
 
 // What it stands for, if it is told of that, has a closure, or names attributes.
 void Calls::call_stand_in(PyObject* self, PyObject* const* args, Py_ssize_t count) {
-  const char* type = Py_TYPE(self)->tp_name;
+  const char* type = c_name(Py_TYPE(self));
   // Functions of numpy are objects, which the name of another one may come to stand for.
   bool of_numpy = starts_with(type, "numpy.") && PyCallable_Check(self) && !is_numpy_array(self);
   bool of_operator = starts_with(type, "operator.");
@@ -822,7 +822,7 @@ void Calls::call_builtin(PyObject* function, PyObject* const* args, Py_ssize_t c
   if (does == Does::Unknown)
     return recorder_->fail("calls " + name_of(f) + "(), which lazytrace cannot see into");
   if (self && PyType_Check(self) && does == Does::Reads &&
-      starts_with(reinterpret_cast<PyTypeObject*>(self)->tp_name, "torch."))
+      starts_with(c_name(reinterpret_cast<PyTypeObject*>(self)), "torch."))
     return call_torch(name.c_str(), args, count);
   perform(does, name, args, count);
 }
@@ -1085,7 +1085,7 @@ void Calls::call_torch(const char* name, PyObject* const* args, Py_ssize_t count
         PyAnySet_Check(v) || PySlice_Check(v) || is_deque(v))
       continue;
     // `self` of a static function is its class or module.
-    if (PyModule_Check(v) || starts_with(Py_TYPE(v)->tp_name, "torch.")) continue;
+    if (PyModule_Check(v) || starts_with(c_name(Py_TYPE(v)), "torch.")) continue;
     return recorder_->fail("hands a " + type_name(v) + " to torch." + std::string(name));
   }
 }
@@ -1180,7 +1180,7 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
   if (PyModule_CheckExact(self) && name == "__getattribute__" && count == 1 && PyUnicode_Check(args[0]))
     return attributes_->read_module_attribute(self, args[0]);
   // Of the lock of a cached_property, which nobody else takes.
-  if (name == "__exit__" && std::strcmp(Py_TYPE(self)->tp_name, "_thread.RLock") == 0 && calling_ &&
+  if (name == "__exit__" && std::strcmp(c_name(Py_TYPE(self)), "_thread.RLock") == 0 && calling_ &&
       is_caching(calling_.globals()))
     return;
   if (PyContextVar_CheckExact(self)) return context_variables_->call(name, self, count ? args[0] : nullptr);

@@ -300,7 +300,7 @@ PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObje
 namespace {
 // The place of a field of a named tuple, or null.
 py::object field_of(PyObject* descriptor) {
-  if (std::strcmp(Py_TYPE(descriptor)->tp_name, "_collections._tuplegetter") != 0) return {};
+  if (std::strcmp(c_name(Py_TYPE(descriptor)), "_collections._tuplegetter") != 0) return {};
   auto parts = py::reinterpret_steal<py::object>(PyObject_CallMethod(descriptor, "__reduce__", nullptr));
   if (!parts) throw py::error_already_set();
   return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(PyTuple_GET_ITEM(parts.ptr(), 1), 0));

@@ -49,8 +49,8 @@ bool is_steady(PyObject* v) {
 bool is_c_callable(PyObject* v) {
   return PyCFunction_Check(v) || Py_IS_TYPE(v, &PyMethodDescr_Type) || Py_IS_TYPE(v, &PyWrapperDescr_Type) ||
          Py_IS_TYPE(v, &PyClassMethodDescr_Type) || Py_IS_TYPE(v, &_PyMethodWrapper_Type) ||
-         std::strcmp(Py_TYPE(v)->tp_name, "functools.partial") == 0 ||
-         std::strncmp(Py_TYPE(v)->tp_name, "operator.", 9) == 0;
+         std::strcmp(c_name(Py_TYPE(v)), "functools.partial") == 0 ||
+         std::strncmp(c_name(Py_TYPE(v)), "operator.", 9) == 0;
 }
 
 // Python has a limit for the texts of ints, which can be set to this many digits and more.
