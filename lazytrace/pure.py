@@ -117,7 +117,7 @@ _OF_CLASSES: Final = frozenset(
         *("__static_attributes__", "__dict__", "__weakref__", "_backward_cls"),
         *("_autograd_function_id",),
         "symbolic",  # called by exporters to ONNX alone
-        *("vmap", "generate_vmap_rule"),  # asked for under a transform of torch.func, where none of this holds
+        *("vmap", "generate_vmap_rule"),  # asked for under transforms of torch.func alone
     )
 )
 # What `torch.finfo(dtype)` says.
