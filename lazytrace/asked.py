@@ -219,7 +219,8 @@ def functions() -> dict[Callable[..., Any], str]:
     # The same numbers give the same one, but how is not known here.
     found |= dict.fromkeys(OF_SAMPLES.values(), "sample")
     found[next_count] = "counts"
-    found[first_seed] = found[values_of_row] = "clock"
+    found[values_of_row] = "clock"
+    found[first_seed] = "sample"  # an int of 64 bits, or one that is too large for a number of a program
     found |= dict.fromkeys((places_of_sample, shuffled, seed_of_python, seed_of_numpy), "draws")
     # Behind `random.randint`, `randrange` and `choice`: Python code that draws until a number is small
     # enough. The name is private to Python's library; without it each draw is seen as what it is made of.

@@ -81,6 +81,19 @@ case(
 )
 
 
+@cases(hits=2)
+def first_seeds_of_64_bits_at_some_calls(trace):
+    """After a write, and once as those of the default generator."""
+    w = torch.zeros(())
+
+    def fn(x, seed):
+        w.add_(1)
+        generator = torch.Generator().manual_seed(seed)
+        return x + drawn(generator), generator.initial_seed(), torch.manual_seed(seed + 1).initial_seed()
+
+    return trace(fn), [call(X(), seed) for seed in (1, 2, 3, -1, 4, -5, -1, 2)], lambda: w
+
+
 def carried_on(x):
     generator = torch.Generator().manual_seed(5)
     other = torch.Generator()

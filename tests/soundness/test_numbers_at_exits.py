@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import types
 from types import SimpleNamespace
@@ -140,6 +141,19 @@ def a_remainder_of_the_smallest_int(trace):
         return x * rest, rest
 
     return trace(fn), [call(torch.ones(n, 2)) for n in (6, 7, 3, 8, 3, 9, 5, 2)], lambda: (w, o)
+
+
+# What no int64 holds, and of what int() makes no number at all: the second one asks what the first one asked.
+@pytest.mark.parametrize("other", [float("inf"), float("nan"), 1e40, -1e19])
+@pytest.mark.parametrize("text", ["int(n)", "math.floor(n)", "round(n.item())"])
+def test_a_tensor_of_which_no_int_can_be_made(text, other):
+    def make(trace):
+        names = {"w": torch.zeros(()), "math": math}
+        exec(f"def fn(x, n):\n    w.add_(1)\n    return x * 2, {text}", names)
+        values = (1.5, 2.0, 3.0, 1e30, 4.0, other, 5.0, other, 1e30)
+        return trace(names["fn"]), [call(torch.ones(2), torch.tensor(v)) for v in values], lambda: names["w"]
+
+    check(make, hits=3)
 
 
 @cases.parametrize

@@ -941,8 +941,12 @@ int Recorder::item_number(const at::Tensor& tensor, const std::function<void()>&
   try {
     ask();
   } catch (...) {
-    // int() of nan: what Python does about it hangs on the value.
-    if (numbers() && item_ >= 0) numbers()->read(item_);
+    // int() of nan: what Python does about it hangs on the value. A function that runs again for it has asked
+    // first whether int() gives a number that can be followed.
+    if (numbers() && item_ >= 0) {
+      if ((*numbers())[item_].real) numbers()->apply(Number::Kind::Trunc, item_, -1);
+      numbers()->read(item_);
+    }
     throw;
   }
   return numbers() ? std::exchange(item_, -1) : -1;
