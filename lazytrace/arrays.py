@@ -192,6 +192,8 @@ _OF_LISTS: Final = {
     ]
     if numpy
 }
+# Of these: what fills an array of the dtype with the numbers of a list one by one.
+_TOLD_DTYPE: Final = {getattr(numpy, name) for name in ("array", "asanyarray", "asarray") if numpy}
 # Of functions, too: what gives a view, as a method does; how many arguments it takes, and what the last is
 # called.
 _AS_METHODS: Final = {
@@ -285,17 +287,18 @@ class quiet:
 def _as_tensor(value: Any, given: list[Any]) -> Any:
     """A scalar is a tuple of a tensor, a tuple is a list. What no tensor can show stays as it is."""
     if type(value) is numpy.ndarray:
-        plain = value.dtype.kind in "biufc" and value.dtype.isnative and value.flags.writeable
+        plain = value.dtype.char in _REAL + "FD" and value.dtype.isnative and value.flags.writeable
         alone = not any(numpy.may_share_memory(value, other) for other in given)
         shown = plain and alone and all(stride >= 0 for stride in value.strides)
-        return core.tensor_of_new_array(value) if shown and value.dtype.itemsize <= _widest(value) else value
-    if isinstance(value, numpy.generic) and value.dtype.kind in "biuf" and value.dtype.itemsize <= 8:
+        return core.tensor_of_new_array(value) if shown else value
+    if isinstance(value, numpy.generic) and value.dtype.char in _REAL:
         return (torch.from_numpy(_ARRAY(value)),)
     return [_as_tensor(item, given) for item in value] if type(value) is tuple else value
 
 
-def _widest(array: Any) -> int:
-    return 16 if array.dtype.kind == "c" else 8
+# Of numpy's dtypes, as numpy calls them: of what a tensor can show, and gives back. Of a `longlong` torch
+# would make an int64, which has as many bits and is another type, and of an `ulonglong` nothing.
+_REAL: Final = "?bBhHiIlLefd"
 
 
 @functools.cache
@@ -357,9 +360,11 @@ def _as_given(value: Any) -> Any:
 
 def _name_of(dtype: Any) -> str:
     """A text that stands for it; there is none for those with fields, or with something else beside."""
-    if dtype.kind not in "biufcSUmM" or dtype.metadata is not None:
+    name = str(dtype.str)
+    # The text of a `longlong` is that of an int64.
+    if dtype.kind not in "biufcSUmM" or dtype.metadata is not None or numpy.dtype(name).char != dtype.char:
         raise _UnknownError
-    return str(dtype.str)
+    return name
 
 
 _NUMBERS: Final = (bool, int, float, *((numpy.generic,) if numpy else ()))
@@ -464,7 +469,7 @@ def _all_given(
         rest = args[len(first) :]
         if rest and function in _OF_LISTS and type(rest[0]) in (list, tuple):
             items = _seen(rest[0])
-            made = carriers.array_of(items)
+            made = _filled(carriers.array_of(items), function, rest, kwargs)
             rest = (items if made is None else _shown_alone(made), *rest[1:])
         given = (*first, *map(_as_given, rest))
         named = {name: _as_given(value) for name, value in kwargs.items()}
@@ -472,6 +477,30 @@ def _all_given(
         return None if refused else (given, named)
     except _UnknownError:
         return None
+
+
+def _filled(
+    numbers: torch.Tensor | None, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> torch.Tensor | None:
+    """What numpy may be handed in the place of the list of these numbers; None where there is nothing.
+
+    Told a dtype, it refuses numbers of a list that it does not hold, and rounds whole ones twice.
+    """
+    told = kwargs.get("dtype", args[1] if len(args) > 1 else None) if function in _TOLD_DTYPE else None
+    if numbers is None or told is None:
+        return numbers
+    kind = _kind_of(told)
+    if numbers.dtype is torch.int64 and kind in ("e", "f"):
+        return numbers.to(torch.float64)
+    return numbers if kind in ("?", "d", *("l" if numbers.dtype is torch.int64 else "ef")) else None
+
+
+def _kind_of(dtype: Any) -> str:
+    """How numpy calls it, or nothing."""
+    try:
+        return str(numpy.dtype(dtype).char) if isinstance(dtype, str | type) else ""
+    except TypeError:
+        return ""
 
 
 def _seen(items: Any) -> Any:

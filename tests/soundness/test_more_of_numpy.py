@@ -275,3 +275,68 @@ def added_at(a):
 )
 def test_what_numpy_raises_has_no_error_of_ours_as_its_context(fn):
     check(lambda trace: (trace(fn), arrays(3)), eager="raised TypeError")
+
+
+def named(value):
+    """What the text of a dtype does not say: a `longlong` has that of an int64."""
+    return value, value.dtype.char
+
+
+# Ints that C has twice: torch makes an int64 of a `longlong`, and refuses an `ulonglong`.
+@pytest.mark.parametrize("kind", ["q", "Q", np.longlong])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n, kind: np.array([n, 2], dtype=kind),
+        lambda n, kind: np.array([1, 2], dtype=kind) * n,
+        lambda n, kind: np.array([n, 2], kind).sum(),
+        lambda n, kind: np.zeros(3, dtype=kind)[n % 3 :],
+    ],
+)
+def test_ints_that_torch_does_not_tell_apart(make, kind):
+    fn = lambda x, n: (x + n, *named(make(n, kind)))  # noqa: E731
+    check(lambda trace: (trace(fn), [call(torch.ones(2), n) for n in (1, 2, 3, 4)]), eager="array")
+
+
+def test_numbers_above_those_of_int64():
+    fn = lambda x, n: (x + n, *named(np.array([2**63 + n])), *named(np.round(2**63 + n)))  # noqa: E731
+    check(lambda trace: (trace(fn), [call(torch.ones(2), n) for n in (1, 2, 3, 4)]), eager="opaque-result")
+
+
+def test_an_array_in_state_that_becomes_one_of_the_other_int():
+    def make(trace):
+        o = types.SimpleNamespace(a=np.arange(3))
+        other = lambda: setattr(o, "a", np.arange(3).astype("q"))  # noqa: E731
+        steps = [call(torch.ones(3)) for _ in range(3)]
+        return trace(lambda x: (x + 1, *named(o.a * 2), o.a)), [*steps, other, *steps], lambda: o.a.dtype.char
+
+    check(make, hits=2)
+
+
+@pytest.mark.parametrize("kind", ["q", "Q"])
+def test_an_argument_of_the_other_int(kind):
+    calls = [call(np.arange(3).astype(k)) for k in ("l", "l", kind, kind, "l")]
+    check(lambda trace: (trace(lambda a: (*named(a * 2), *named(a[1:]))), calls), hits=2, eager="takes-array")
+
+
+# A list is filled into an array of the dtype number by number: what does not fit raises, and ints become
+# floats of 64 bits before they become shorter ones.
+@pytest.mark.parametrize(
+    ("make", "values", "hits"),
+    [
+        (lambda n: np.array([n, 2], dtype=np.uint8), (1, 2, 3, 300, -1, 4), 1),
+        (lambda n: np.asarray([[n, 2], [3, 4]], "int32"), (1, 2, 2**31, 3, 2**40), 1),
+        (lambda n: torch.from_numpy(np.array((n, 2), np.uint64)), (1, 2, 3, -1, 4), 1),
+        (lambda n: np.array([n, 2.5], dtype=int), (1.5, 2.5, 1e30, float("nan"), 3.0), 1),
+        (lambda n: np.array([np.float32(n), np.float32(2)], np.int8), (1.0, 2.0, 300.0, float("nan")), 1),
+        (lambda n: np.array([n, 2], dtype=np.float32), (1, 2, 2**60 + 2**36 + 1, 3), 2),
+        (lambda n: np.array([n, 2], "half"), (1, 2, 2049, 2051, 5), 3),
+        (lambda n: np.array([n, 2.5], dtype=np.float32), (1.5, 2.5, 1e30, float("nan"), 3.0), 3),
+        (lambda n: np.array([n, 2], float), (1, 2, 2**60 + 2**36 + 1, 3), 2),
+        (lambda n: np.array([n, 2], dtype="int64"), (1, 2, 3, -1), 2),
+    ],
+)
+def test_dtypes_of_lists_of_numbers(make, values, hits):
+    fn = lambda x, n: (x * 2, make(n))  # noqa: E731
+    calls = [call(torch.ones(2), n) for n in values]
+    check(lambda trace: (trace(fn), [*calls, *calls]), hits=hits)

@@ -54,6 +54,18 @@ PyObject* view_of(PyObject* array, const at::Tensor& tensor) {
   }
 }
 
+// Of two kinds of int64 that C has, torch takes both and gives back one, so an array of the other one would
+// come back as an array of another type. Of the unsigned ones it refuses the other.
+bool is_of_torchs_kind(PyObject* array) {
+  int kind = py::handle(array).attr("dtype").attr("num").cast<int>();
+  try {
+    return torch::utils::aten_to_numpy_dtype(torch::utils::numpy_dtype_to_aten(kind)) == kind;
+  } catch (const std::exception&) {  // no tensor has such values
+    PyErr_Clear();
+    return false;
+  }
+}
+
 bool shows(const at::Tensor& tensor, PyObject* array) {
   py::handle owner(array);
   return tensor.storage_offset() == 0 && in_bytes(tensor).equal(owner.attr("strides")) &&
@@ -76,7 +88,7 @@ at::Tensor tensor_of_new_array(PyObject* array) {
 }
 
 bool is_writable_array(PyObject* v) {
-  if (!is_plain_array(v)) return false;
+  if (!is_plain_array(v) || !is_of_torchs_kind(v)) return false;
   Py_buffer view;
   bool writable = PyObject_GetBuffer(v, &view, PyBUF_WRITABLE | PyBUF_STRIDES) == 0;
   if (writable) PyBuffer_Release(&view);
