@@ -261,6 +261,35 @@ def manager_that_says_it_is_of_torch(trace):
     return trace(run), [call(torch.ones(1) * (i % 4)) for i in range(12)], lambda: vars(place)
 
 
+# ---------------------------------------------------------------- what torch calls for itself
+def asked_while_an_optimizer_steps(trace):
+    place = Place()
+    net = torch.nn.Linear(2, 2)
+    opt = torch.optim.AdamW(net.parameters(), lr=0.1)
+    patched = mock.patch.object(torch.compiler, "is_compiling", noting(place, torch.compiler.is_compiling))
+
+    def run(x):
+        opt.zero_grad()
+        loss = net(x).sum()
+        loss.backward()
+        opt.step()
+        return loss.detach()
+
+    step = trace(run)
+
+    def replaced_step():
+        with patched:
+            found = step(torch.ones(2))
+        # The function asks before each call whether something else traces it.
+        return found, len(place.seen) > 0
+
+    return step, [call(torch.ones(2))] * 4 + [replaced_step] * 3, lambda: list(net.parameters())
+
+
+def test_what_torch_asks_while_an_optimizer_steps():
+    check(asked_while_an_optimizer_steps, hits=1, eager="in-bookkeeping")
+
+
 @cases.parametrize
 def test_names(make, expected):
     check(make, **expected)

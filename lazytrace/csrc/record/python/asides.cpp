@@ -37,7 +37,15 @@ bool Asides::ignore_print(Frame f) {
   return true;
 }
 
-void Asides::ignore(Frame f) { begin(&ignored_, f, false); }
+void Asides::ignore(Frame f) {
+  books_ = false;
+  begin(&ignored_, f, false);
+}
+
+void Asides::ignore_bookkeeping(Frame f) {
+  ignore(f);
+  books_ = true;
+}
 
 void Asides::step_aside(Frame f) { begin(&aside_, f, true); }
 

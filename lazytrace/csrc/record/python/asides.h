@@ -27,6 +27,9 @@ class Asides {
   bool ignore_print(Frame f);
   // The same for a frame of logging.
   void ignore(Frame f);
+  // The same for what torch notes for itself, which must come to no code of the user's.
+  void ignore_bookkeeping(Frame f);
+  bool keeps_books() const { return books_ && ignored_; }
   // A frame that was not called by the code that runs goes by, too; what it writes, the function must not go
   // on to read.
   void step_aside(Frame f);
@@ -46,8 +49,9 @@ class Asides {
   const Provenance* provenance_;
   Pause* pause_;
   bool print_ = false, logging_ = false;
-  Frame ignored_;  // until it goes on, or returns, nothing is recorded
-  Frame aside_;    // until it returns, what runs is not the function's work
+  bool books_ = false;  // `ignored_` is torch's bookkeeping
+  Frame ignored_;       // until it goes on, or returns, nothing is recorded
+  Frame aside_;         // until it returns, what runs is not the function's work
 };
 
 }  // namespace lazytrace

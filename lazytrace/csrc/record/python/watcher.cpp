@@ -175,7 +175,10 @@ void Watcher::on_call(PyFrameObject* frame) {
   Pause& pause = *around_.pause;
   uintptr_t flags = code_flags(f.code()), caller = caller_flags(f);
   if (!pause.active() && asides_->allows_logging() && (flags & kLogging)) asides_->ignore(f);
-  if (!pause.active() && (flags & kBookkeeping)) (flags & kUser) ? note_aside(f) : asides_->ignore(f);
+  if (!pause.active() && (flags & kBookkeeping))
+    (flags & kUser) ? note_aside(f) : asides_->ignore_bookkeeping(f);
+  if (asides_->keeps_books() && (flags & kUser))
+    around_.recorder->fail(say(reason::InBookkeeping, text_of(f.code_name())));
   if (!pause.active() && !(flags & kSkipped) && asides_->runs_aside(f)) asides_->step_aside(f);
   if (is_trusted(caller) && is_generated_for_torch(f)) flags |= kSkipped;
   bool watch = !pause.blind() && !(flags & kSkipped);
