@@ -102,6 +102,12 @@ def _reading(kind: type, name: str) -> Callable[..., Any]:
     return reading
 
 
+def _hash(self: Any) -> int:
+    # That of a nan is where it lies, and so does what this one is once it is plain: it stays a key.
+    value = read(self)
+    return hash(value) if value == value else object.__hash__(self)
+
+
 _FOLLOWED = {
     "add": "Add",
     "sub": "Sub",
@@ -236,6 +242,7 @@ _OF_DIM: dict[str, Any] = {
 _OF_REAL: dict[str, Any] = {
     **_methods(float),
     **_COMMON,
+    "__hash__": _hash,
     "__name__": "float",
     "__qualname__": "float",
     "__doc__": "A float that is followed, such as the value of a tensor.",
@@ -555,6 +562,7 @@ def _of_scalar(kind: Any, operation: Any, comparison: Any, as_kind: Any, base: t
             continue
         method = getattr(kind, name)
         found[name] = _reading(kind, name) if callable(method) else property(partial(_part, name))
+    found["__hash__"] = _hash
     for name in _OPERATIONS:
         for side in ("", "r"):
             found[f"__{side}{name}__"] = operation(kind, name, side)

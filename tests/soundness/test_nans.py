@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from lazytrace import traced
 from tests.soundness.runner import X, call, check
 
 
@@ -219,3 +220,16 @@ def test_results_that_are_nan_are_objects_of_the_call():
         return trace(run), [call(torch.ones(2)), call(torch.ones(2)), *[call(nan) for _ in range(4)]]
 
     check(make, hits=2)
+
+
+def test_a_nan_that_is_a_key_is_found():
+    """Its hash is where it lies."""
+
+    def run(t):
+        n = t.item()
+        return dict([(n, 1)])  # noqa: C406 (the class is called)
+
+    step = traced(run)
+    for value in (0.5, math.nan, math.nan, 2.0, math.nan):
+        found = step(torch.tensor(value))
+        assert all(key in found for key in found)
