@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 import re
 import string
@@ -154,8 +155,10 @@ def _filled(left: Any, right: Any) -> Any:
     values, asked = _fillings(left, right)
     if type(right) is dict or len(asked) != len(values):
         return None
-    # nan and inf are no whole numbers, and few numbers are a character.
     if any("*" in how or kind in _refused(value) for (how, kind), value in zip(asked, values, strict=True)):
+        return None
+    values = _whole(values, [kind for _, kind in asked])
+    if not values and asked:
         return None
     made = tuple(
         core.number_of_scalar(value)
@@ -169,7 +172,27 @@ def _filled(left: Any, right: Any) -> Any:
 
 
 def _refused(value: Any) -> str:
-    return "cdiuoxX" if core.is_real_carrier(value) else "c"
+    # Few numbers are a character, and no float has such digits.
+    return "coxX" if core.is_real_carrier(value) else "c"
+
+
+def _whole(values: tuple[Any, ...], kinds: list[str]) -> tuple[Any, ...]:
+    """`values` with the whole numbers of floats that are written as such; none where one may raise first."""
+    cut = [kind in "diu" and core.is_real_carrier(value) for kind, value in zip(kinds, values, strict=True)]
+    # Python comes to a nan only when it has written what stands before it, which must not raise.
+    steady = all(
+        kind in "sra" or not isinstance(value, str) for kind, value in zip(kinds, values, strict=True)
+    )
+    if any(cut) and not (steady and all(_never_raises(value) for value in values)):
+        return ()
+    return tuple(
+        math.trunc(core.number_of_scalar(value)) if whole else value
+        for whole, value in zip(cut, values, strict=True)
+    )
+
+
+def _never_raises(value: Any) -> bool:
+    return type(value) in (int, float, str, bool, Text) or core.is_real_carrier(value) or core.is_index(value)
 
 
 # ---------------------------------------------------------------- in place of what is called

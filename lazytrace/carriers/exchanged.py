@@ -98,7 +98,10 @@ _WORKED_OUT: dict[str, Callable[..., Any]] = {
 
 # They store what they are given, or hand it on as it is, and look at none of it but the keys.
 _KEEPERS: list[Any] = [list, tuple, dict, zip, enumerate, reversed, slice, iter, next, setattr, torch.Size]
-_KEEPERS += [type.__instancecheck__]  # of a tensor, as of all else, it asks for the class
+_KEEPERS += [
+    collections.OrderedDict,
+    type.__instancecheck__,
+]  # of a tensor, as of all else, it asks for the class
 _KEEPERS += [object.__setattr__, object.__init__, object.__new__, tuple.__new__, functools.partial]
 _KEEPERS += [
     getattr(list, name)

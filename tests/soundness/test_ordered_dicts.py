@@ -8,7 +8,7 @@ from collections import OrderedDict
 import pytest
 import torch
 
-from tests.soundness.runner import X, agree, call
+from tests.soundness.runner import X, agree, call, check
 
 
 class Doubled(OrderedDict):
@@ -243,6 +243,17 @@ def test_copies_of_what_others_set(name):
         return trace(fn), steps, lambda: s
 
     agree(make)
+
+
+def test_made_of_numbers():
+    def make(trace):
+        def fn(x):
+            return OrderedDict(G=x.sum().item(), D=float(x[0])), Plain([("a", x.sum().item())], b=x.shape[0])
+
+        steps = [call(torch.full((2,), n)) for n in (1.0, 2.5, float("nan"), -3.0)]
+        return trace(fn), steps
+
+    check(make, hits=3, recordings=1)
 
 
 LOOKS = {

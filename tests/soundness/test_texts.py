@@ -31,6 +31,11 @@ from tests.soundness.test_numbers import FLOATS, ODD, WHOLE, over
 cases = Cases()
 
 
+class Raises:
+    def __str__(self):
+        raise ValueError("has no text")
+
+
 class Box:
     def __init__(self, value):
         self.value = value
@@ -254,11 +259,19 @@ def test_read(text):
     check(over(of_text(text), FLOATS), hits=2)
 
 
-@pytest.mark.parametrize("text", ["'%d' % n", "'%x' % int(n)", "'%d of %s' % (n, n)"])
+@pytest.mark.parametrize(
+    "text", ["'%d' % n", "'%x' % int(n)", "'%d of %s' % (n, n)", "'%5d%% %i %u' % (n, 3, n)"]
+)
 def test_whole_numbers_of_floats(text):
-    check(over(of_text(text), FLOATS), hits=2)
+    check(over(of_text(text), FLOATS), hits=13, recordings=1)
+    agree(over(of_text(f"_or_its_error(lambda: {text})"), (*ODD, 1e19, 1e30)))
     with pytest.raises((ValueError, OverflowError)):
         of_text(text)(torch.ones(2), torch.tensor(math.nan))
+
+
+@pytest.mark.parametrize("text", ["'%s %d' % (Raises(), n)", "'%d %d' % ('a', n)", "'%d %s' % (n, [n])"])
+def test_what_raises_before_a_whole_number(text):
+    agree(over(of_text(f"_or_its_error(lambda: {text})"), ODD))
 
 
 @pytest.mark.parametrize("text", ["f'{n:c}'", "'%c' % n", "'{:c}'.format(n)"])
