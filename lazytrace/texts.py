@@ -183,7 +183,7 @@ def _whole(values: tuple[Any, ...], kinds: list[str]) -> tuple[Any, ...]:
     steady = all(
         kind in "sra" or not isinstance(value, str) for kind, value in zip(kinds, values, strict=True)
     )
-    if any(cut) and not (steady and all(_never_raises(value) for value in values)):
+    if any(cut) and not (steady and all(map(_never_raises, kinds, values))):
         return ()
     return tuple(
         math.trunc(core.number_of_scalar(value)) if whole else value
@@ -191,8 +191,10 @@ def _whole(values: tuple[Any, ...], kinds: list[str]) -> tuple[Any, ...]:
     )
 
 
-def _never_raises(value: Any) -> bool:
-    return type(value) in (int, float, str, bool, Text) or core.is_real_carrier(value) or core.is_index(value)
+def _never_raises(kind: str, value: Any) -> bool:
+    plain = type(value) in (int, float, str, bool, Text) or core.is_real_carrier(value)
+    # Nobody asks a whole number of any class how it is written as one.
+    return plain or (kind in "diuxX" and issubclass(type(value), int))
 
 
 # ---------------------------------------------------------------- in place of what is called

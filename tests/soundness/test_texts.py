@@ -260,7 +260,7 @@ def test_read(text):
 
 
 @pytest.mark.parametrize(
-    "text", ["'%d' % n", "'%x' % int(n)", "'%d of %s' % (n, n)", "'%5d%% %i %u' % (n, 3, n)"]
+    "text", ["'%d' % n", "'%x' % int(n)", "'%d of %s' % (n, n)", "'%5d%% %i %u' % (n, int(n), n)"]
 )
 def test_whole_numbers_of_floats(text):
     check(over(of_text(text), FLOATS), hits=13, recordings=1)
