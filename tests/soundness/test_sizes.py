@@ -123,6 +123,11 @@ FOLLOWED = [
     "F.adaptive_max_pool2d(torch.arange(400.0).view(1, 20, 20), (x.shape[0] + 1, x.shape[1]))",
     "torch.histc(x, bins=x.shape[0] + 1, min=-1, max=1)",
     "F.pixel_shuffle(torch.ones(1, (x.shape[0] + 1) ** 2, 2, 2), x.shape[0] + 1)",
+    # What is given to them is converted first.
+    "torch.sparse.mm(torch.sparse_coo_tensor(torch.arange(len(x)).expand(2, -1), x[:, 0], (len(x), len(x))), x)",
+    "torch.spmm(torch.sparse_coo_tensor(torch.arange(len(x)).expand(2, -1), x[:, 0], [2 * len(x), len(x)]), x)",
+    "torch.sparse_coo_tensor(torch.arange(len(x)).expand(2, -1).int(), x[:, 0], size=(len(x),) * 2).to_dense()",
+    "torch.sparse_coo_tensor(torch.arange(len(x))[None], x, torch.Size([len(x) + 1, 4])).coalesce().values()",
 ]
 
 # The value is looked at: each size takes a way of its own, and a size that comes again hits.

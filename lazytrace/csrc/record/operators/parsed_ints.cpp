@@ -15,6 +15,7 @@ using Names = std::unordered_set<std::string>;
 const std::unordered_map<std::string, Names>& table() {
   static const auto* rows = new std::unordered_map<std::string, Names>{
       {"linspace", {"steps"}},
+      {"sparse_coo_tensor", {"size"}},
       {"logspace", {"steps"}},
       {"tril_indices", {"row", "col", "offset"}},
       {"triu_indices", {"row", "col", "offset"}},
@@ -67,6 +68,10 @@ bool takes_plain_ints(const std::string& name) { return table().count(name) > 0;
 void ParsedInts::begin(std::string name, std::vector<int> in_lists) {
   name_ = std::move(name);
   in_lists_ = std::move(in_lists);
+}
+
+bool ParsedInts::waits_behind(const c10::FunctionSchema& schema) const {
+  return asked_.empty() && of_aten(schema) != name_;
 }
 
 std::vector<int> ParsedInts::end() {

@@ -25,6 +25,9 @@ class ParsedInts {
   // that are inside of its arguments, where they do not stand for a whole list.
   void begin(std::string name, std::vector<int> in_lists);
   bool open() const { return !name_.empty(); }
+  // Whether this operator comes before the one that is waited for, and nothing was asked for yet: a binding
+  // may convert what it was given first.
+  bool waits_behind(const c10::FunctionSchema& schema) const;
   void add(int id, int64_t value) { asked_.push_back({id, value}); }
   // The ids that nobody has taken, in the order in which they were asked for; closes the call.
   std::vector<int> end();

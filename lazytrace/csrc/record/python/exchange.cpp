@@ -127,6 +127,7 @@ const char* operator_of(const std::string& name) {
       new Names{"float", "double", "half", "bfloat16", "int",    "long",    "short", "bool",
                 "byte",  "char",   "cpu",  "cuda",     "cfloat", "cdouble", "type",  "to"};
   if (to->count(name)) return "aten::to";
+  if (name == "spmm") return "aten::mm";
   return name == "new" ? "aten::sparse_coo_tensor" : nullptr;  // no other one is recorded
 }
 
@@ -349,8 +350,11 @@ void Exchange::check_call() {
   if (!live() || called.tensors.empty()) return;
   size_t operators = recorder_->operators() - called.operators;
   const char* other = operator_of(called.name);
-  bool same = operators == 1 && (recorder_->last_operator() == "aten::" + called.name ||
-                                 (other && recorder_->last_operator() == other));
+  // That of sparse tensors converts what it was given before.
+  size_t most = called.name == "sparse_coo_tensor" ? 3 : 1;
+  bool same = operators >= 1 && operators <= most &&
+              (recorder_->last_operator() == "aten::" + called.name ||
+               (other && recorder_->last_operator() == other));
   if (same || (operators == 0 && is_sizeless_function(called.name))) return;
   for (auto& tensor : called.tensors) recorder_->pin(THPVariable_Unpack(tensor.ptr()));
 }
@@ -789,6 +793,15 @@ void Exchange::before_item_call(Frame f, const Operation& operation) {
     exchange_callable(callable, first ? *first : nullptr, false);
 }
 
+namespace {
+// Indices and values of a sparse tensor that are tensors are left to the operator, as is the shape. Of lists
+// a tensor is made first.
+bool is_made_of_tensors(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  static PyObject* const sparse = from_module("torch", "sparse_coo_tensor").release().ptr();
+  return callable == sparse && count > 1 && args[0] && is_tensor(args[0]) && args[1] && is_tensor(args[1]);
+}
+}  // namespace
+
 // Whether what the callee does with sizes will be seen: it is one of ours now, keeps what it is given, runs
 // frames that are watched, or is an operator of torch, which is checked once it has run.
 bool Exchange::shows_its_sizes(Frame f, PyObject** callable, PyObject* first, bool numbers) {
@@ -879,6 +892,10 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
   if (configuration().keepers.count(unbound(*callable).ptr()) && !takes_no_key(unbound(*callable).ptr()))
     for (Py_ssize_t i = 0; i < count && i < 2; ++i)
       if (args[0] && PyDict_Check(args[0])) settle(args[i]);
+  if (is_made_of_tensors(*callable, args, count)) {
+    expect_operator(f, "sparse_coo_tensor");
+    return open_binding(args, count);
+  }
   if (!keeps_range(f, *callable) && shows_its_sizes(f, callable, first ? *first : nullptr, numbers))
     return numbers ? open_binding(args, count) : void();
   if (looks_at_none(*callable, args, count)) return expect_nothing(f);
