@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import torch
 
+from lazytrace._native import available, core
+
 _PACKAGES: Final = ("torch", "numpy", "ipykernel", "_pytest")
 _KNOWN: Final = {*_PACKAGES, *sys.stdlib_module_names}
 _STANDARD: Final = os.path.dirname(os.__file__) + os.sep
@@ -68,6 +70,8 @@ def is_printable(value: object, depth: int = 0) -> bool:
     >>> is_printable([type("Mine", (), {"__module__": "mine"})()])
     False
     """
+    if available() and core.is_followed(value):
+        return True  # it stands for a number or a text
     cls = type(value)
     if depth > _DEEPEST or str(cls.__module__).partition(".")[0] not in _KNOWN:
         return False

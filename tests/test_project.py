@@ -42,11 +42,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("carriers", "signature", "callsite", "marks", "buckets", "stand_ins_of_logging"),
     ("texts", "logs", "stand_ins_of_library"),
     ("stand_ins_of_seeds", "stand_ins_of_draws"),
-    ("library_calls",),
+    ("library_calls", "printing"),
     ("stats", "config"),
     ("_native", "checks"),
     ("errors", "pure", "stand_ins"),
-    ("_torch", "asked", "later", "library", "locks", "printing"),
+    ("_torch", "asked", "later", "library", "locks"),
     ("originals",),
     ("_core",),
 )

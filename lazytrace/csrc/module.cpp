@@ -705,6 +705,7 @@ PYBIND11_MODULE(_core, m) {
     if (!result) throw py::error_already_set();
     return py::reinterpret_steal<py::object>(result);
   });
+  m.def("is_followed", [](py::handle value) { return lt::is_followed(value.ptr()); });
   m.def("is_recording", [] { return lt::Recording::active() != nullptr; });
   m.def("must_step_aside", &lt::must_step_aside);
   bind_calls(m);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -170,8 +171,8 @@ class Tree:
     """A value with holes for registers. `kind` is one of "register", "parameter" (a register's tensor as an
     object of this class), "array" (of numpy: a register's memory),
     "constant", "state", "tuple", "list", "dict", "set", "named", "object", "partial", "view" (of a dict),
-    "method", "function", "cell" (of a closure), "decorated" (a tensor with attributes) and "same", which
-    stands for a container, an array or a cell that came before."""
+    "method", "function", "cell" (of a closure), "decorated" (a tensor with attributes), "reference" (a
+    weak one) and "same", which stands for a container, an array or a cell that came before."""
 
     kind: str
     index: int = -1
@@ -203,7 +204,7 @@ class Tree:
 
 
 # Nothing can be inside one of these and be it, but each has a number like the containers.
-_MADE_OF_PARTS = ("tuple", "named", "partial", "view", "method", "function")
+_MADE_OF_PARTS = ("tuple", "named", "partial", "view", "method", "function", "reference")
 
 
 class _Rebuilding:
@@ -237,6 +238,9 @@ class _Rebuilding:
     def _note(self, value: Any) -> Any:
         self._made.append(value)
         return value
+
+    def _reference(self, tree: Tree) -> Any:
+        return weakref.ref(self.build(tree.items[0]))
 
     def _array(self, tree: Tree) -> Any:
         return self._note(self._tensor(Register(tree.index)).numpy())

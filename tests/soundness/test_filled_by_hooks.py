@@ -329,7 +329,7 @@ class Cam:
         self.gradients = given[0]
 
 
-@cases(eager="opaque-argument")
+@cases(eager="opaque-after-write")
 def an_object_with_handles(trace):
     """A number that is followed, that of the handles, meets a recording that has failed."""
     net = small_net()

@@ -130,10 +130,10 @@ const char* kind_of(Effect::Kind kind) {
 }
 
 py::tuple tree_data(const Tree& tree) {
-  static const char* const kKinds[] = {"register", "parameter", "array",   "number",    "constant",
-                                       "state",    "tuple",     "list",    "dict",      "set",
-                                       "named",    "object",    "partial", "view",      "method",
-                                       "function", "cell",      "text",    "decorated", "same"};
+  static const char* const kKinds[] = {"register",  "parameter", "array",  "number",   "constant", "state",
+                                       "tuple",     "list",      "dict",   "set",      "named",    "object",
+                                       "partial",   "view",      "method", "function", "cell",     "text",
+                                       "decorated", "reference", "same"};
   py::list items;
   for (auto& item : tree.items) items.append(tree_data(item));
   return py::make_tuple(kKinds[static_cast<size_t>(tree.kind)], tree.index,
