@@ -1,5 +1,6 @@
-"""Weak references that a call makes and writes or returns, addresses of tensors, and inherited setters."""
+"""Weak references that a call makes and writes or returns, sets, addresses of tensors, and inherited setters."""
 
+import enum
 import weakref
 
 import torch
@@ -128,6 +129,50 @@ def with_a_callback(trace):
 
 def test_a_weak_reference_with_a_callback():
     check(with_a_callback, eager="returns-odd")
+
+
+# ---------------------------------------------------------------- sets of objects that give their own hash
+class Counted:
+    """Counts how often it is asked."""
+
+    def __init__(self):
+        self.asked = 0
+
+    def __hash__(self):
+        self.asked += 1
+        return 5
+
+
+class Colour(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+def returns_set(*items):
+    def make(trace):
+        def run(x):
+            return x * 2, set(items)
+
+        def look():
+            _, found = step(torch.ones(2))
+            return len(found), [getattr(item, "asked", 0) for item in items]
+
+        step = trace(run)
+        return step, [look] * 4, lambda: None
+
+    return make
+
+
+def test_a_set_of_one_object_asks_it_as_often():
+    check(returns_set(Counted()), hits=3)
+
+
+def test_a_set_of_several_objects_is_not_made_to_see_its_order():
+    check(returns_set(Counted(), Counted()), eager="returns-set-order")
+
+
+def test_a_set_of_members_of_an_enum():
+    check(returns_set(*Colour), hits=3)
 
 
 # ---------------------------------------------------------------- addresses of tensors

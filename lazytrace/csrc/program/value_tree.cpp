@@ -123,15 +123,7 @@ struct Tree::Builder {
     } else if (PySet_CheckExact(v)) {
       tree->kind = Kind::Set;
       py::object items = py::reinterpret_steal<py::object>(PySequence_List(v));
-      // Filled in its own order, a set may come to another: that hangs on what was taken out of it, too.
-      py::object again = py::reinterpret_steal<py::object>(PySet_New(items.ptr()));
-      py::object order =
-          again ? py::reinterpret_steal<py::object>(PySequence_List(again.ptr())) : py::object();
-      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.ptr()); ++i)
-        if (!order || PyList_GET_ITEM(items.ptr(), i) != PyList_GET_ITEM(order.ptr(), i)) {
-          PyErr_Clear();
-          throw std::runtime_error("returns a set whose order hangs on how it was made");
-        }
+      judge_order(items.ptr());
       sequence(items.ptr(), tree);
     } else if (int reg = source.array(v); reg >= 0) {
       tree->kind = Kind::Array;
@@ -153,6 +145,28 @@ struct Tree::Builder {
     } else {
       object(v, tree);
     }
+  }
+
+  // Filled in its own order, a set may come to another: that hangs on what was taken out of it, too. Code of
+  // the user's that gives a hash is not run for that.
+  static void judge_order(PyObject* items) {
+    static PyObject* const hash = PyUnicode_InternFromString("__hash__");
+    Py_ssize_t count = PyList_GET_SIZE(items);
+    auto asks_python = [](PyObject* v) {
+      bool made = is_python_class(Py_TYPE(v)) && !is_enum_member(v);
+      PyObject* method = made ? _PyType_Lookup(Py_TYPE(v), hash) : nullptr;
+      return method && PyFunction_Check(method);
+    };
+    bool known =
+        std::none_of(PySequence_Fast_ITEMS(items), PySequence_Fast_ITEMS(items) + count, asks_python);
+    if (count < 2) return;
+    auto again = py::reinterpret_steal<py::object>(known ? PySet_New(items) : nullptr);
+    auto order = py::reinterpret_steal<py::object>(again ? PySequence_List(again.ptr()) : nullptr);
+    for (Py_ssize_t i = 0; i < count; ++i)
+      if (!order || PyList_GET_ITEM(items, i) != PyList_GET_ITEM(order.ptr(), i)) {
+        PyErr_Clear();
+        throw std::runtime_error("returns a set whose order hangs on how it was made");
+      }
   }
 
   static bool is_partial(PyObject* v) {
