@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -269,6 +271,39 @@ def test_an_error_names_the_node_that_a_tensor_has_by_now():
 
     both(loss_and_its_parts, observe)
     both(loss_and_its_parts, of_an_argument)
+
+
+# ---------------------------------------------------------------- who holds what
+def test_a_graph_holds_what_that_of_torch_holds():
+    """Torch does not save what is only added: who swaps it, or lets go of it, is not told of a graph."""
+
+    def shifted(shift):
+        def model(x, w, b):
+            h = torch.tanh(torch.tanh(x @ w + shift[0]) @ w + b)
+            return (h * h).exp().sum()
+
+        return model
+
+    def observe_all(ready_or_plain):
+        seen = []
+        shift = [torch.full((4,), 0.5)]
+        fn, w, b, x = ready_or_plain(shifted(shift))
+        outs = [fn(x) for _ in range(3)]
+        outs[0].backward(retain_graph=True)
+        seen.append([b._use_count(), shift[0]._use_count()])
+        torch.utils.swap_tensors(shift[0], torch.full((4,), 2.0))
+        outs[0].backward()
+        gone = weakref.ref(shift.pop())
+        shift.append(torch.full((4,), 3.0))
+        seen.append(gone() is None)
+        (first,) = torch.autograd.grad(outs[1], w, create_graph=True)
+        (second,) = torch.autograd.grad(first.sum(), b)
+        torch.utils.swap_tensors(b, torch.nn.Parameter(torch.zeros(4)))
+        with pytest.raises(RuntimeError, match="poisoned by swap_tensors"):
+            outs[2].backward()
+        return seen, [one.tolist() for one in (first, second, fn(x))], b.grad
+
+    assert (seen := observe_all(ready)) == observe_all(plain), seen
 
 
 # ---------------------------------------------------------------- a gradient that C code takes away

@@ -1,6 +1,8 @@
 #include "flat/held.h"
 
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <sstream>
 #include <string_view>
@@ -30,9 +32,23 @@ std::string operator_of_node(const std::string& name) {
   return name.substr(0, at) + (number == "0" ? "" : number);
 }
 
-int64_t Held::now() const { return kept_.defined() ? version_of(kept_) : 0; }
+Held Held::of_leaf(const at::Tensor& leaf) {
+  Held held = of(leaf);
+  held.adder_ = torch::autograd::impl::gradient_edge(leaf).function;
+  if (dynamic_cast<torch::autograd::AccumulateGrad*>(held.adder_.get()))
+    held.kept_ = at::Tensor();
+  else
+    held.adder_.reset();
+  return held;
+}
+
+int64_t Held::now() const {
+  at::Tensor tensor = adder_ ? owner() : kept_;
+  return tensor.defined() ? version_of(tensor) : 0;
+}
 
 at::Tensor Held::owner() const {
+  if (auto* adder = dynamic_cast<torch::autograd::AccumulateGrad*>(adder_.get())) return adder->variable;
   auto other = owner_.lock();
   return other ? at::Tensor(std::move(other)) : kept_;
 }

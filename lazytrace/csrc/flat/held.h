@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <string>
 
@@ -21,6 +22,10 @@ class Held {
   static Held of(const at::Tensor& tensor, const at::Tensor& kept);
   static Held of(const at::Tensor& tensor) { return of(tensor, tensor); }
 
+  // Of a leaf that a graph leads to: through the node that adds up its gradient, which holds it.
+  static Held of_leaf(const at::Tensor& leaf);
+
+  // Undefined for such a leaf.
   const at::Tensor& tensor() const { return kept_; }
   // How often it had been written to, and how often it has been by now.
   int64_t then() const { return version_; }
@@ -36,6 +41,7 @@ class Held {
 
  private:
   at::Tensor kept_;
+  c10::intrusive_ptr<torch::autograd::Node> adder_;
   bool is_other_ = false;
   int64_t version_ = 0, offset_ = 0;
   c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> owner_{

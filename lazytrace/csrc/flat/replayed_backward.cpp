@@ -63,6 +63,22 @@ at::Tensor without_history(const at::Tensor& result) {
       result.unsafeGetTensorImpl()->version_counter(), false));
 }
 
+// Holds what the program begins with as torch's graph would: a tensor that it has saved, and a leaf whose
+// gradient it adds up. Of others the memory is kept, which the program begins with where it builds the graph:
+// who asks how many hold such a tensor (swap_tensors, a weak reference) is told the same.
+Held hold_beginning(const BackwardForm& form, const BackwardForm::Open& begin, const at::Tensor& tensor) {
+  auto is_it = [&](int reg) { return reg == begin.reg; };
+  bool plain = tensor.defined() && !tensor.is_inference() && tensor.layout() == at::kStrided;
+  bool saved = begin.saved || std::any_of(form.watched.begin(), form.watched.end(),
+                                          [&](const auto& watched) { return is_it(watched.reg); });
+  if (!plain || !tensor.has_storage() || saved) return Held::of(tensor);
+  if (!tensor.requires_grad()) return Held::of(without_history(tensor));
+  if (!tensor.is_leaf()) return Held::of(tensor);  // the graph leads to its history, and nothing to it
+  if (std::any_of(form.exits.begin(), form.exits.end(), [&](const auto& exit) { return is_it(exit.end); }))
+    return Held::of_leaf(tensor);
+  return Held::of(without_history(tensor).set_requires_grad(true));
+}
+
 // The results that are views of roots. Younger results may be made of them, so they are made root by root.
 class Views {
  public:
@@ -124,7 +140,8 @@ void ReplayedBackward::attach(const std::shared_ptr<const BackwardForm>& form, s
   auto kept = [&](int reg) { return is_root(reg) ? without_history(registers[reg]) : registers[reg]; };
   for (int reg : form->saved) node->saved_.push_back(kept(reg));
   for (const auto& one : form->watched) node->watched_.push_back(Held::of(registers[one.reg], kept(one.reg)));
-  for (const auto& one : form->begins) node->begins_.push_back(Held::of(registers[one.reg]));
+  for (const auto& one : form->begins)
+    node->begins_.push_back(hold_beginning(*form, one, registers[one.reg]));
   edge_list edges;
   for (const auto& exit : form->exits)
     edges.push_back(torch::autograd::impl::gradient_edge(registers[exit.end]));
@@ -204,7 +221,8 @@ bool ReplayedBackward::is_inside_another() const { return pass_depth() > depth_ 
 // Whether a tensor that the call began with has hooks by now; none had any then.
 bool ReplayedBackward::has_new_hooks() const {
   return std::any_of(begins_.begin(), begins_.end(), [](const Held& held) {
-    return held.tensor().defined() && held.tensor().requires_grad() && has_hooks(held.tensor());
+    at::Tensor tensor = held.owner();
+    return tensor.defined() && tensor.requires_grad() && has_hooks(tensor);
   });
 }
 
@@ -591,8 +609,8 @@ std::shared_ptr<const MemoryThen> ReplayedBackward::shown_from_now_on(bool leave
     if (one.saved) shown->add(tensor, one.look);
   };
   for (size_t i = 0; i < begins_.size() && !leaves; ++i)
-    if (begins_[i].tensor().defined() && begins_[i].tensor().requires_grad())
-      add(begins_[i].tensor(), form_->begins[i]);
+    if (at::Tensor begin = begins_[i].owner(); begin.defined() && begin.requires_grad())
+      add(begin, form_->begins[i]);
   for (size_t i = 0; i < given_.size(); ++i) add(given_[i].owner(), form_->given[i]);
   return shown;
 }
@@ -624,7 +642,7 @@ void ReplayedBackward::build_graph(bool leaves) {
   std::vector<at::Tensor> registers(static_cast<size_t>(whole.registers));
   std::vector<c10::intrusive_ptr<Node>> handing;
   for (size_t i = 0; i < begins_.size(); ++i) {
-    const at::Tensor& tensor = begins_[i].tensor();
+    const at::Tensor tensor = begins_[i].owner();
     at::Tensor& begin = registers[form_->begins[i].reg] = tensor;
     if (tensor.defined() && tensor.requires_grad() && !leaves)
       begin = beginning_of(tensor, graph->shown, &handing);
