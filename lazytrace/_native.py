@@ -62,6 +62,7 @@ def load() -> str:
             _torch.run_backward,
             functools.partial(_core.backward_call, _torch.run_backward),
             functools.partial(_core.batched_backward_call, _torch.run_backward),
+            _torch.level_of_loggers(),
         )
         _core.configure_pure_functions(pure.reads_of)
         whole: dict[Callable[..., Any], Any] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import hashlib
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -22,6 +23,21 @@ __builtins__ = _originals  # as in `originals.py`, which this file may not impor
 
 # Every backward pass that Python asks for goes through it.
 run_backward = torch.autograd.graph._engine_run_backward
+
+
+def level_of_loggers() -> Callable[..., Any] | None:
+    """What it asks its logger with; None where somebody has replaced that.
+
+    >>> level_of_loggers() is logging.Logger.getEffectiveLevel
+    True
+    """
+    found = logging.Logger.getEffectiveLevel
+    code = getattr(found, "__code__", None)
+    return found if code is not None and code.co_filename == logging.__file__ else None
+
+
+# What optimizers call before each step.
+check_capture: Any = torch.optim.Optimizer._accelerator_graph_capture_health_check
 
 
 def opaque_codes() -> list[CodeType]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lazytrace._torch import BackwardHookFunction, set_input_hook, set_output_hook
+from lazytrace._torch import BackwardHookFunction, check_capture, set_input_hook, set_output_hook
 
 
 class Filling:
@@ -68,6 +68,18 @@ def call_watched(function: Any, *args: Any, **kwargs: Any) -> Any:
     2
     """
     return function(*args, **kwargs)
+
+
+def check_no_capture(optimizer: Any) -> None:
+    """What optimizers call before each step. A replay leaves it out: what it calls must be torch's."""
+    for module, name in (
+        (torch.compiler, "is_compiling"),
+        (torch.accelerator, "current_accelerator"),
+        (torch.accelerator, "is_available"),
+        (torch.accelerator, "current_stream"),
+    ):
+        getattr(module, name)
+    check_capture(optimizer)
 
 
 def _passed_on(values: tuple[Any, ...]) -> tuple[tuple[Any, ...], list[int] | None, tuple[Any, ...]]:

@@ -19,6 +19,7 @@ from typing import Any, Final
 import torch
 
 from lazytrace._native import core
+from lazytrace._torch import check_capture
 from lazytrace.asked import OF_SAMPLES, sampler
 from lazytrace.library import (
     REPLACE,
@@ -38,6 +39,7 @@ from lazytrace.library import (
     share_clones,
 )
 from lazytrace.library_calls import class_names, may_clone, retain, stay_clones, tell, time_as_text, work_out
+from lazytrace.stand_ins import check_no_capture
 from lazytrace.stand_ins_of_draws import rows as rows_of_draws
 from lazytrace.stand_ins_of_seeds import rows as rows_of_seeds
 
@@ -516,6 +518,7 @@ def configure() -> None:
         _INSORT_LEFT: insort_left,
         _COUNT: count_elements,
         _RETAIN: retain_grad,
+        check_capture: check_no_capture,
         # What is called is an object of the class.
         operator.attrgetter: get_attributes,
         operator.itemgetter: get_items,

@@ -4,6 +4,7 @@ import collections
 import functools
 import io
 import logging
+import random
 from contextlib import redirect_stdout
 from unittest import mock
 
@@ -288,6 +289,65 @@ def asked_while_an_optimizer_steps(trace):
 
 def test_what_torch_asks_while_an_optimizer_steps():
     check(asked_while_an_optimizer_steps, hits=1, eager="in-bookkeeping")
+
+
+def replaced_behind_a_recording(owner, name, run):
+    """What a library calls for itself: the wrapper writes what the function reads."""
+
+    def make(trace):
+        place, original = Place(), getattr(owner, name)
+
+        def noting_each(*args, **kwargs):
+            place.count += 1
+            return original(*args, **kwargs)
+
+        place.count = 0
+        fn, state = run(trace, place)
+
+        def replaced():
+            with mock.patch.object(owner, name, noting_each):
+                return fn(torch.ones(2)), place.count
+
+        steps = [call(torch.ones(2))] * 3 + [replaced] * 3 + [call(torch.ones(2))] * 2
+        return fn, steps, lambda: [place.count, *state]
+
+    return make
+
+
+def trains(trace, place):
+    net = torch.nn.Linear(2, 2)
+    opt = torch.optim.AdamW(net.parameters(), lr=0.1)
+
+    @trace
+    def run(x):
+        opt.zero_grad()
+        loss = net(x).sum()
+        loss.backward()
+        opt.step()
+        return loss.detach() * (place.count + 1)
+
+    return run, list(net.parameters())
+
+
+def seeds(trace, place):
+    @trace
+    def run(x):
+        return x * random.Random(3).random() * (place.count + 1)
+
+    return run, []
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "run", "expected"),
+    [
+        (torch.accelerator, "current_accelerator", trains, {"hits": 1, "eager": "in-bookkeeping"}),
+        (logging.Logger, "getEffectiveLevel", trains, {"hits": 1, "eager": "in-bookkeeping"}),
+        (random.Random, "__init__", seeds, {"hits": 2, "eager": "makes-unseen"}),
+    ],
+    ids=lambda one: one if isinstance(one, str) else None,
+)
+def test_what_a_library_calls_for_itself_is_replaced(owner, name, run, expected):
+    check(replaced_behind_a_recording(owner, name, run), **expected)
 
 
 @cases.parametrize

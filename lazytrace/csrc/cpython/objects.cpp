@@ -395,6 +395,19 @@ std::string short_repr(PyObject* v) {
 
 PyObject* new_generator(PyObject* device) { return PyObject_CallOneArg(THPGeneratorClass, device); }
 
+PyObject* make_anew(PyTypeObject* type) {
+  PyTypeObject* base = c_base(type);
+  if (base == type) return PyObject_CallNoArgs(reinterpret_cast<PyObject*>(type));
+  static PyObject* const seed = PyUnicode_InternFromString("seed");
+  static PyObject* const next = PyUnicode_InternFromString("gauss_next");
+  auto made = py::reinterpret_steal<py::object>(new_instance(type));
+  if (!made) return nullptr;
+  auto* seeds = PyDict_GetItemWithError(base->tp_dict, seed);
+  auto seeded = py::reinterpret_steal<py::object>(seeds ? PyObject_CallOneArg(seeds, made.ptr()) : nullptr);
+  bool is_set = seeded && PyObject_GenericSetAttr(made.ptr(), next, Py_None) == 0;
+  return is_set ? made.release().ptr() : nullptr;
+}
+
 bool is_random_generator(PyObject* v) {
   return Py_IS_TYPE(v, reinterpret_cast<PyTypeObject*>(THPGeneratorClass));
 }

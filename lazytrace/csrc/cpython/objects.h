@@ -72,6 +72,9 @@ bool is_text(PyObject* v, PyObject* interned);
 
 // A torch.Generator for a device, as its class makes it: a new reference, or null with an exception set.
 PyObject* new_generator(PyObject* device);
+// A new instance of `random.Random`, or of a class in C, that is called without arguments. No method that
+// somebody may have put there runs.
+PyObject* make_anew(PyTypeObject* type);
 // Whether it is a torch.Generator.
 bool is_random_generator(PyObject* v);
 

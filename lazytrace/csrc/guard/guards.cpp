@@ -444,7 +444,8 @@ PyObject* computed(const Guard& g, PyObject* owner) {
     case Access::Memory:
       return memory_of_array(owner).release().ptr();
     case Access::Made:
-      return PyType_Check(g.key.ptr()) ? PyObject_CallNoArgs(g.key.ptr()) : new_generator(g.key.ptr());
+      return PyType_Check(g.key.ptr()) ? make_anew(reinterpret_cast<PyTypeObject*>(g.key.ptr()))
+                                       : new_generator(g.key.ptr());
     case Access::Hooks:
       return is_tensor(owner) ? hooks_of(THPVariable_Unpack(owner), g.index == 1) : nullptr;
     default:

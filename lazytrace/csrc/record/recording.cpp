@@ -720,7 +720,20 @@ bool accumulates_gradients(const py::dict& kwargs) {
 }
 }  // namespace
 
+// Torch's function that runs the engine asks its logger for its level, which the step asks again: that must
+// come to no code of the user's.
+void Recording::read_level_of_loggers() {
+  static PyObject* const name = PyUnicode_InternFromString("getEffectiveLevel");
+  static auto* const logger =
+      reinterpret_cast<PyTypeObject*>(from_module("logging", "Logger").release().ptr());
+  PyObject* found = _PyType_Lookup(logger, name);
+  if (found != level_of_loggers()) return recorder_.fail(say(reason::InBookkeeping, "getEffectiveLevel"));
+  Provenance* provenance = observer_.surroundings().provenance;
+  provenance->read_child(provenance->class_node(logger), Access::Class, name, -1, found);
+}
+
 py::object Recording::backward(py::object run, py::tuple args, py::dict kwargs) {
+  if (recorder_.takes_steps()) read_level_of_loggers();
   if (!recorder_.takes_steps()) return run(*args, **kwargs);
   std::vector<at::Tensor> roots = tensors_of(args[0]);
   // What vjp() gives runs the engine when its transform has ended.

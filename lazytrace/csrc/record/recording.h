@@ -102,6 +102,7 @@ class Recording {
   bool has_watched() const { return blocks_ != nullptr; }
   // Whether what it has seen there is why it has failed.
   bool failed_in_block() const { return recorder_.failed_in_block(); }
+  void read_level_of_loggers();
   // The same for torch's function that runs autograd's engine.
   py::object backward(py::object run, py::tuple args, py::dict kwargs);
   // Whether the hooks of a node are watched while the pass runs that comes to it: the call has set them, or

@@ -18,6 +18,7 @@ struct Engine {
   PyObject* run = nullptr;
   PyObject* step = nullptr;
   PyObject* batched = nullptr;
+  PyObject* level = nullptr;
 };
 
 Engine& engine() {
@@ -35,11 +36,12 @@ py::object stand_in(const at::Tensor& gradient) {
 
 }  // namespace
 
-void configure_gradients(py::object run, py::object step, py::object batched) {
-  engine() = {run.release().ptr(), step.release().ptr(), batched.release().ptr()};
+void configure_gradients(py::object run, py::object step, py::object batched, py::object level) {
+  engine() = {run.release().ptr(), step.release().ptr(), batched.release().ptr(), level.release().ptr()};
 }
 
 PyObject* batched_engine() { return engine().batched; }
+PyObject* level_of_loggers() { return engine().level; }
 
 void Gradients::read(PyObject* tensor) {
   const at::Tensor& of = THPVariable_Unpack(tensor);

@@ -38,8 +38,10 @@ class Gradients {
 
 // Told by Python once: `run` is torch's function that runs the engine, `step` what is called in its place,
 // `batched` what runs it for many gradients at once.
-void configure_gradients(py::object run, py::object step, py::object batched);
+// `level`: the method of loggers that the function asks, or None where somebody has replaced it.
+void configure_gradients(py::object run, py::object step, py::object batched, py::object level);
 // Borrowed.
 PyObject* batched_engine();
+PyObject* level_of_loggers();
 
 }  // namespace lazytrace

@@ -503,7 +503,8 @@ py::object Provenance::make_generator(PyObject* kind) {
   bool found = made && (of_class ? reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())) == kind
                                  : is_random_generator(made.ptr()));
   if (!found)
-    made = py::reinterpret_steal<py::object>(of_class ? PyObject_CallNoArgs(kind) : new_generator(kind));
+    made = py::reinterpret_steal<py::object>(of_class ? make_anew(reinterpret_cast<PyTypeObject*>(kind))
+                                                      : new_generator(kind));
   if (!made) throw py::error_already_set();
   read_child(-1, Access::Made, kind, made_anew_++, made.ptr());
   return made;
