@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import builtins
+import collections
 import contextlib
 import copy
+import dataclasses
 import functools
 import gc
 import io
@@ -19,6 +21,7 @@ import string  # noqa: F401 (the texts below name it)
 import sys
 import types
 import typing
+import weakref
 from collections import deque
 
 import pytest
@@ -48,6 +51,11 @@ class Box:
 
     def __format__(self, spec):
         return f"F{self.value:.2f}{spec}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    text: str
 
 
 def shown(n):
@@ -929,6 +937,69 @@ def stdout_of_another_class(trace):
 
     steps = [call(torch.tensor(v)).of(through) for v in SOME]
     return function, [*steps, lambda: files.__setitem__(0, Stream()), *steps], lambda: (seen, state.count)
+
+
+# What compares, binds or refers to objects by C code looks at no text that these may lead to.
+@pytest.mark.parametrize("how", ["modules", "bound", "referred", "moved", "namespace"])
+def test_objects_beside_a_text(how):
+    def make(trace):
+        model, logs = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.ReLU()), []
+        functions = {
+            "modules": lambda: (model.eval().train(), len(list(model.parameters())), model[0] in {model[0]}),
+            "bound": lambda: (shown.__get__(2.0)(), types.MethodType(id, model)() == id(model)),
+            "referred": lambda: weakref.ref(model)() is model,
+            "moved": lambda: collections.OrderedDict({model: 1, None: 2}).move_to_end(model),
+            "namespace": lambda: vars(model)["training"],
+        }
+
+        def run(t):
+            logs.append(f"{t.item():.2f}")
+            given = functions[how]()
+            return given[1:] if how == "modules" else given
+
+        return trace(run), values(*SOME), lambda: logs
+
+    check(make, hits=7)
+
+
+# Which texts these look at by their hash is asked.
+@pytest.mark.parametrize("how", ["set", "tuple", "alias", "dataclass", "moved"])
+def test_a_text_that_is_looked_up(how):
+    def make(trace):
+        def moved(text, other):
+            held = collections.OrderedDict({text: 1, "a": 2})
+            held.move_to_end(other)
+            return held
+
+        def added(text, other, kind=lambda text: text):
+            held = set()
+            held.add(kind(text))
+            return kind(other) in held
+
+        kinds = {"set": str, "tuple": lambda t: ((t,),), "alias": lambda t: list[t], "dataclass": Frozen}
+        look = moved if how == "moved" else functools.partial(added, kind=kinds[how])
+
+        def run(t):
+            text = f"{t.item():.1f}"
+            try:
+                return look(text, "0.5"), text
+            except KeyError as error:
+                return error.args
+
+        return trace(run), values(*SOME)
+
+    check(make, hits=1, recordings=7)
+
+
+@cases(hits=7)
+def the_class_of_texts_bound_to_an_object(trace):
+    def run(t):
+        held = []
+        text = types.MethodType(str, held)
+        held.append(1)
+        return text(), types.MethodType(str, Box(t.item()))(), t
+
+    return trace(run), values(*SOME)
 
 
 @cases(hits=6)

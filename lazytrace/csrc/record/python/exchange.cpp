@@ -1074,6 +1074,28 @@ void Exchange::leave_to_tensor(PyObject** place, PyObject* other, int operation)
 }
 
 // ---------------------------------------------------------------- texts
+namespace {
+// Functions of C that come to no more of an object than its hash and what `__eq__` says of one that has a
+// hash, or that bind it, refer to it, or give its namespace.
+bool comes_to_keys_alone(PyObject* callable) {
+  static const auto* all = [] {
+    auto* made = new AddressSet();
+    auto add = [&](PyTypeObject* type, std::initializer_list<const char*> names) {
+      for (const char* name : names) made->insert(PyDict_GetItemString(type->tp_dict, name));
+    };
+    add(&PySet_Type, {"add", "discard", "remove", "__contains__"});
+    add(&PyFrozenSet_Type, {"__contains__"});
+    add(&PyODict_Type, {"move_to_end"});
+    add(&PyFunction_Type, {"__get__"});
+    for (PyTypeObject* type : {&PyMethod_Type, &_PyWeakref_RefType})
+      made->insert(reinterpret_cast<PyObject*>(type));
+    made->insert(builtin("vars"));
+    return made;
+  }();
+  return is_lru_cache(callable) || all->count(unbound(callable).ptr());
+}
+}  // namespace
+
 // C code asks whether it is given a str, and a text is none to it.
 void Exchange::settle_texts(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
   static PyObject* const isinstance = builtin("isinstance");
@@ -1083,13 +1105,13 @@ void Exchange::settle_texts(PyObject* callable, PyObject* const* args, Py_ssize_
       configuration().keepers.count(unbound(callable).ptr()))
     return;
   TextRecorder& texts = recorder_->numbers()->texts();
-  bool leaves_inside = looks_at_none(callable, args, count), looks_up = is_lru_cache(callable);
+  bool leaves_inside = looks_at_none(callable, args, count), in_key = comes_to_keys_alone(callable);
   // Reading may end the recording.
   for (Py_ssize_t i = 0; i < count && live(); ++i) {
     if (leaves_inside)
       texts_.settle(args[i]);
     else
-      looks_up ? texts.settle_in_key(args[i]) : texts.settle_inside(args[i]);
+      in_key ? texts.settle_in_key(args[i]) : texts.settle_inside(args[i]);
   }
 }
 

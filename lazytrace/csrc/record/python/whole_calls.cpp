@@ -128,6 +128,12 @@ bool takes_arguments(PyObject* own, Frame f, const Operation& operation, bool bo
   return fits && (!names || (code->co_flags & CO_VARKEYWORDS));
 }
 
+// What a callee is given first, or null: what it is bound to, which lies on the stack if it was bound by now.
+PyObject* first_argument(Frame f, const Operation& operation, PyObject* self) {
+  int count = operation.third + (f.peek(operation.first) != nullptr);
+  return self ? self : count ? f.peek(count) : nullptr;
+}
+
 // Whether the frame drops what its call gives, or the call gives nothing.
 bool drops_result(Frame f) {
   const Operation* next = next_operation(f);
@@ -200,11 +206,11 @@ bool is_step_of_ours(PyObject* function) {
 
 namespace {
 // str(x) of an object whose class has a method of Python for it: C code would take what that gives for a str.
-bool asks_for_text(Frame f, const Operation& operation, PyObject* callee) {
+bool asks_for_text(Frame f, const Operation& operation, PyObject* callee, PyObject* self) {
   if (callee != reinterpret_cast<PyObject*>(&PyUnicode_Type) || !text_of_object ||
-      !takes_arguments(text_of_object, f, operation, false))
+      !takes_arguments(text_of_object, f, operation, self))
     return false;
-  PyObject* value = f.peek(operation.third);
+  PyObject* value = first_argument(f, operation, self);
   PyTypeObject* type = Py_TYPE(value);
   if (is_followed(value) || !is_python_class(type)) return false;
   static PyObject* const name = PyUnicode_InternFromString("__str__");
@@ -341,7 +347,7 @@ PyObject* stand_in_of(Frame f, const Operation& operation, const void* key, PyOb
   // Of a class whose instances cannot be called it is the class that is called.
   auto* type = reinterpret_cast<PyTypeObject*>(const_cast<void*>(key));
   if (PyObject* const* own = stand_ins().by_class.find(key); own && !type->tp_call) return *own;
-  PyObject* first = self ? self : operation.third ? f.peek(operation.third) : nullptr;
+  PyObject* first = first_argument(f, operation, self);
   if (PyObject* own = stand_in_by_first(key, first)) return own;
   if (drops_result(f))
     if (PyObject* const* own = stand_ins().dropped.find(key)) return *own;
@@ -362,7 +368,7 @@ bool WholeCalls::exchange_for_stand_in(Frame f, const Operation& operation, PyOb
     if (own && takes_arguments(*own, f, operation, true)) return replace(callee, *own, function), true;
   }
   if (!may_be_stood_for(function)) return false;
-  if (asks_for_text(f, operation, function)) return replace(callee, text_of_object, nullptr), true;
+  if (asks_for_text(f, operation, function, self)) return replace(callee, text_of_object, self), true;
   exchange_key(f, operation, *callee);
   PyObject* of_object = of_operator_object(function);
   if (PyObject* own = of_object ? of_object : of_partial(function)) {
