@@ -102,7 +102,11 @@ def new_tensor(
 def _scalar(data: Any, dtype: torch.dtype | None, device: Any) -> torch.Tensor | None:
     """A tensor of a number that is followed; None where the binding looks at the value."""
     wide = _wide({KINDS[type(data)]}, dtype)
-    return None if wide is None else _narrowed(torch.full((), data, dtype=wide, device=device), dtype)
+    return (
+        None
+        if wide is None or not _fit([data], dtype)
+        else _narrowed(torch.full((), data, dtype=wide, device=device), dtype)
+    )
 
 
 def _vector(data: Sequence[Any], dtype: torch.dtype | None, device: Any) -> torch.Tensor | None:
@@ -122,7 +126,7 @@ def _vector(data: Sequence[Any], dtype: torch.dtype | None, device: Any) -> torc
         dtype = torch.float64
     wide = _wide(kinds, dtype)
     fits = wide is torch.float64 or not any(type(item) is int and abs(item) >> 63 for item in flat)
-    if wide is None or not fits or _lengths(data) is None:
+    if wide is None or not fits or _lengths(data) is None or not _fit(flat, dtype):
         return None
     return _narrowed(_stacked(data, wide, device), dtype)
 
@@ -185,14 +189,33 @@ def _wide(kinds: set[Any], dtype: torch.dtype | None) -> torch.dtype | None:
     """What torch's binding first makes of numbers of these kinds; None where it looks at their values."""
     if dtype is None:
         return torch.float64 if float in kinds else torch.int64
-    if dtype.is_floating_point:
+    if dtype.is_floating_point or (dtype is torch.bool and float in kinds):
         return torch.float64
-    return torch.int64 if dtype is torch.int64 and float not in kinds else None
+    return torch.int64 if (dtype is torch.bool or dtype in _WHOLE) and float not in kinds else None
+
+
+# What an int must lie between for these dtypes; the binding has its own words for others, and takes some that
+# are negative for an unsigned one.
+_WHOLE: dict[torch.dtype, tuple[int, int] | None] = {
+    torch.int64: None,
+    torch.int32: (-(2**31), 2**31 - 1),
+    torch.int16: (-(2**15), 2**15 - 1),
+    torch.int8: (-(2**7), 2**7 - 1),
+    torch.uint8: (0, 2**8 - 1),
+}
+
+
+def _fit(numbers: Sequence[Any], dtype: torch.dtype | None) -> bool:
+    """Whether all lie in the range of the dtype. Each that is followed is compared, which is an exit."""
+    ends = None if dtype is None else _WHOLE.get(dtype)
+    return ends is None or all(ends[0] <= number and number <= ends[1] for number in numbers)
 
 
 def _narrowed(wide: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
     # The binding makes infinity of what is too large, as a conversion does.
-    return wide.to(dtype or torch.get_default_dtype()) if wide.is_floating_point() else wide
+    if wide.is_floating_point():
+        return wide.to(dtype or torch.get_default_dtype())
+    return wide if dtype is None or dtype is wide.dtype else wide.to(dtype)
 
 
 def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> torch.Tensor:
@@ -349,6 +372,11 @@ CLASSES: dict[Any, torch.dtype | None] = {
     torch.FloatTensor: torch.float32,
     torch.DoubleTensor: torch.float64,
     torch.LongTensor: torch.int64,
+    torch.IntTensor: torch.int32,
+    torch.ShortTensor: torch.int16,
+    torch.CharTensor: torch.int8,
+    torch.ByteTensor: torch.uint8,
+    torch.BoolTensor: torch.bool,
 }
 
 

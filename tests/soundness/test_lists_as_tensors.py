@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from tests.soundness.runner import Cases, Holder, X, call, check
@@ -34,6 +35,56 @@ def floats_with_a_dtype(trace):
     return trace(lambda r: torch.tensor(r, dtype=torch.float64) * 2), lists(
         [0.5, 1.5], [2.5, 3.5], [0.25, 1e300], [float("inf"), -0.0], [1.0, 2.0]
     )
+
+
+# ---------------------------------------------------------------- dtypes that a number may not fit
+MAKERS = {
+    "tensor": lambda values, dtype: torch.tensor(values, dtype=dtype),
+    "as_tensor": lambda values, dtype: torch.as_tensor((*values,), dtype=dtype),
+    "scalar": lambda values, dtype: torch.tensor(values[0], dtype=dtype),
+    "new_tensor": lambda values, dtype: torch.zeros(1, dtype=dtype).new_tensor([values, values]),
+    "class": lambda values, dtype: getattr(torch, CLASSES[dtype])(values),
+}
+CLASSES = {
+    torch.int32: "IntTensor",
+    torch.int16: "ShortTensor",
+    torch.int8: "CharTensor",
+    torch.uint8: "ByteTensor",
+}
+CLASSES[torch.bool] = "BoolTensor"
+
+
+@pytest.mark.parametrize("dtype", CLASSES, ids=str)
+@pytest.mark.parametrize("made", MAKERS)
+def test_a_dtype_with_a_range(made, dtype):
+    low, high = (0, 1) if dtype is torch.bool else (torch.iinfo(dtype).min, torch.iinfo(dtype).max)
+
+    def make(trace):
+        def run(t):
+            try:
+                return MAKERS[made]([t.item(), 1], dtype)
+            except RuntimeError as error:
+                return str(error)
+
+        values = [2, 1, low, high, high + 1, low - 1, 0, 2**63 - 1, 2**40, -(2**63), 1, high]
+        return trace(run), lists(*map(torch.tensor, values))
+
+    check(make, hits=4)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int16], ids=str)
+def test_floats_of_a_dtype_of_ints(dtype):
+    def make(trace):
+        def run(t):
+            try:
+                return torch.tensor([t.item(), -0.0], dtype=dtype)
+            except RuntimeError as error:
+                return str(error)
+
+        values = [0.5, -0.5, 0.0, -0.0, float("nan"), float("inf"), 1e300, 4e4, 0.5]
+        return trace(run), lists(*map(torch.tensor, values))
+
+    check(make, hits=8) if dtype is torch.bool else check(make, hits=2, recordings=7)
 
 
 @cases(hits=2)
