@@ -31,11 +31,19 @@ def _draws_plainly(generator: Any) -> bool:
     )
 
 
-def sample(generator: Any, population: Any, k: Any, *, counts: Any = None) -> Any:
+def sample(generator: Any, *args: Any, **named: Any) -> Any:
     """`random.sample`: how often it draws a place that it has says no more than the places do."""
-    plain = type(population) in (list, tuple, collections.deque, range) and type(k) is int and counts is None
+    if len(args) == 1 and named.keys() == {"k"}:
+        return _sample(generator, args[0], named["k"])
+    if len(args) == 2 and not named:
+        return _sample(generator, args[0], args[1])
+    return _SAMPLE(generator, *args, **named)
+
+
+def _sample(generator: Any, population: Any, k: Any) -> Any:
+    plain = type(population) in (list, tuple, collections.deque, range) and type(k) is int
     if not _draws_plainly(generator) or not plain or not 0 <= k <= len(population):
-        return _SAMPLE(generator, population, k, counts=counts)
+        return _SAMPLE(generator, population, k)
     count = range(k).stop  # how many there are is none that is followed
     return [population[place] for place in work_out(places_of_sample, (generator, len(population), count))]
 

@@ -46,6 +46,7 @@ DRAWS = {
     "choice": lambda pool: [random.choice(pool)],
     "choices": lambda pool: random.choices(pool, k=1),
     "sample": lambda pool: random.sample(pool, 3),
+    "sample by name": lambda pool: random.sample(pool, k=3),
     "floor": lambda pool: [pool[math.floor(random.random() * len(pool))]],
     "int": lambda pool: [pool[int(random.random() * len(pool))]],
     "numpy": lambda pool: [pool[i] for i in np.random.choice(len(pool), 3, replace=False)],
@@ -723,6 +724,24 @@ def test_a_generator_of_the_users_own():
             return sum(s.mine.sample(s.pool, 2)) + sum(s.plain.sample(s.pool, 2))
 
         return trace(fn), steps(8), lambda: [s.plain.getstate()]
+
+    agree(make)
+
+
+@pytest.mark.parametrize(
+    "given", [{"k": 7}, {"k": 2, "counts": None}, {"k": 1, "population": []}, {"n": 2}, {}], ids=str
+)
+def test_samples_that_are_told_more(given):
+    def make(trace):
+        s = Holder(pool=rows(6))
+
+        def fn():
+            try:
+                return [one * 2 for one in random.sample(s.pool, **given)]
+            except (ValueError, TypeError) as error:
+                return str(error).partition("<")[0]
+
+        return trace(fn), steps(5)
 
     agree(make)
 
