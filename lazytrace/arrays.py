@@ -398,6 +398,29 @@ def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     return _made(function, args, kwargs, False)
 
 
+def are_rows(rows: Any, dtype: torch.dtype | None) -> bool:
+    """Whether torch makes the same of these arrays, value by value, as of one array that holds them all."""
+    if any(type(row) is not numpy.ndarray for row in rows) or core.was_reached(rows):
+        return False
+    kinds = {(row.dtype, row.shape) for row in rows}
+    if len(kinds) != 1 or any(core.tensor_of_array(row) is None for row in rows):
+        return False
+    kind, shape = kinds.pop()
+    same = dtype is None or (kind.char, dtype) == ("l", torch.int64)
+    floats = dtype in (torch.float32, torch.float64) and kind.char in "fd"
+    return bool(shape) and 0 not in shape and kind.isnative and kind.char in "fdl" and (same or floats)
+
+
+def in_one(rows: Any) -> Any:
+    """The array of these rows, by a step."""
+    return call(numpy.array, rows)
+
+
+def one_value() -> Any:
+    """An array of one value that no call knows of."""
+    return _ARRAY([0.0])
+
+
 def call_for_array(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """The same of what gives the array that it was handed, if it is as it should be."""
     array = args[0] if args else None

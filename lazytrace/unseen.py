@@ -97,6 +97,25 @@ def _made_by(cls: Any, dtype: torch.dtype | None) -> Callable[..., torch.Tensor]
     return make
 
 
+def _of_rows(
+    function: Callable[..., torch.Tensor], dtype: torch.dtype | None = None
+) -> Callable[..., torch.Tensor]:
+    """What makes a tensor of a list of arrays, which become one by a step; a class has a dtype."""
+
+    def make(rows: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        how = kwargs if dtype is None else {"dtype": dtype}
+        told = args or not _may_be_told(kwargs) or (dtype is not None and bool(kwargs))
+        if told or not arrays.are_rows(rows, how.get("dtype")) or _torch.default_tensors_device() != "cpu":
+            return _as_it_is(function, rows, *args, **kwargs)
+        # Of lists torch warns, once for each process.
+        core.aside(
+            partial(core.call_as_caller, function, (type(rows)([arrays.one_value()] * len(rows)),), {})
+        )
+        return _tensor(arrays.in_one(rows), **how)
+
+    return make
+
+
 def _as_it_is(function: Callable[..., _Result], *args: Any, **kwargs: Any) -> _Result:
     core.refuse_array()
     return function(*args, **kwargs)
@@ -138,4 +157,10 @@ def configure() -> None:
         **{cls: _made_by(cls, dtype) for cls, dtype in _CLASSES.items()},
     }
     tensors = {function: _by_position(function, own) for function, own in tensors.items()}
-    core.configure_unseen({torch.Tensor.tolist: _list}, {torch.Tensor.numpy: _numpy}, tensors)
+    classes = {torch.FloatTensor: torch.float32, torch.DoubleTensor: torch.float64}
+    rows: dict[Any, Any] = {
+        **{function: _of_rows(function) for function in (torch.tensor, torch.as_tensor)},
+        **{cls: _of_rows(cls, dtype) for cls, dtype in classes.items()},
+    }
+    rows = {function: _by_position(function, own) for function, own in rows.items()}
+    core.configure_unseen({torch.Tensor.tolist: _list}, {torch.Tensor.numpy: _numpy}, tensors, rows)

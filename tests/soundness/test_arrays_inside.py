@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from lazytrace import traced
+from tests.processes import python
 from tests.soundness.runner import X, agree, call
 
 COUNT = 10
@@ -746,3 +747,85 @@ def test_methods_are_kept(body):
         return trace(fn), calls(4)
 
     assert agree(make).count("hits") == 0
+
+
+def drawn_rows(*kinds):
+    rng = np.random.RandomState(0)
+    return [(rng.randn(4) * 3).astype(kind) for kind in kinds]
+
+
+# Makers of tensors of a list of rows, and how often each hits at least when the rows are of these kinds.
+OF_ROWS = {
+    "its own dtype": (lambda rows: torch.tensor(rows), "fdl"),
+    "float32": (lambda rows: torch.tensor(rows, dtype=torch.float), "fd"),
+    "float64": (lambda rows: torch.as_tensor(rows, dtype=torch.float64), "fd"),
+    "a class": (lambda rows: torch.FloatTensor(rows), "fd"),
+    "a tuple": (lambda rows: torch.tensor((*rows,), dtype=torch.float32, device="cpu"), "fd"),
+    "int64": (lambda rows: torch.tensor(rows, dtype=torch.long), "l"),
+    "half": (lambda rows: torch.tensor(rows, dtype=torch.half), ""),
+    "gradients": (lambda rows: torch.tensor(rows, requires_grad=True), ""),
+    "by name": (lambda rows: torch.tensor(data=rows), ""),
+    "rows are written": (lambda rows: [t := torch.as_tensor(rows), rows[0].fill(2), t.add_(1), rows], "fdl"),
+}
+
+
+@pytest.mark.parametrize("kind", ["f", "d", "l", "?", "i"])
+@pytest.mark.parametrize("how", OF_ROWS)
+def test_lists_of_rows(how, kind):
+    make_tensor, kinds = OF_ROWS[how]
+
+    def make(trace):
+        held = types.SimpleNamespace(rows=drawn_rows(*kind * 6))
+
+        def fn(x):
+            try:
+                return make_tensor([row.copy() for row in held.rows[1:4]])
+            except (TypeError, ValueError, RuntimeError) as error:
+                return str(error)
+
+        def change(*rows):
+            return lambda: held.rows.__setitem__(slice(1, 1 + len(rows)), rows)
+
+        same, other = drawn_rows(kind, "d")
+        changes = [
+            change(same, same),
+            change(other),
+            change(same[:2]),
+            change(same[::-1]),
+            change(*[same[:0]] * 3),
+        ]
+        large = change(
+            np.array([2**53 + 1, 7, -1, 0]).astype(kind), np.full(4, np.inf).astype("d").astype(same.dtype)
+        )
+        return (
+            trace(fn),
+            [*calls(4), *(step for one in [*changes, large] for step in (one, *calls(1)))],
+            lambda: held,
+        )
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        hits = agree(make).count("hits")
+    assert hits >= 3 if kind in kinds else not hits
+
+
+@pytest.mark.parametrize("how", ["[", "(", "FloatTensor"])
+def test_rows_are_warned_of_once(how, tmp_path):
+    rows = "(numpy.ones(2), numpy.ones(2))" if how == "(" else "[numpy.ones(2), numpy.ones(2)]"
+    making = (
+        f"torch.FloatTensor({rows})" if how == "FloatTensor" else f"torch.tensor({rows}, dtype=torch.float)"
+    )
+    code = (
+        "import sys, warnings, numpy, torch, lazytrace\n"
+        "warnings.simplefilter('always')\n"
+        f"fn = lambda x: {making} + x\n"
+        "fn = lazytrace.traced(fn) if sys.argv[1:] else fn\n"
+        "with warnings.catch_warnings(record=True) as seen:\n"
+        "    for n in range(4): fn(torch.ones(2))\n"
+        "print([(str(one.message), one.category, one.filename, one.lineno) for one in seen])\n"
+    )
+    path = tmp_path / "rows.py"
+    path.write_text(code)
+    plain, traced_ = (python(str(path), *args) for args in ([], ["traced"]))
+    assert "slow" in plain.stdout
+    assert traced_.stdout == plain.stdout

@@ -29,7 +29,7 @@ namespace lazytrace {
 namespace {
 struct OwnSteps {
   // Callable -> step; both are kept for the life of the process.
-  AddressMap<PyObject*> lists, arrays, tensors;
+  AddressMap<PyObject*> lists, arrays, tensors, rows;
   AddressSet steps;
 };
 
@@ -68,10 +68,12 @@ PyObject* descriptor_of(PyObject* callable) {
 }
 }  // namespace
 
-void configure_unseen(const py::dict& lists, const py::dict& arrays, const py::dict& tensors) {
+void configure_unseen(const py::dict& lists, const py::dict& arrays, const py::dict& tensors,
+                      const py::dict& rows) {
   add_steps(&own_steps().lists, lists);
   add_steps(&own_steps().arrays, arrays);
   add_steps(&own_steps().tensors, tensors);
+  add_steps(&own_steps().rows, rows);
 }
 
 namespace {
@@ -305,6 +307,9 @@ void Unseen::exchange(Frame f, const Operation& operation) {
     if (!own && shows) own = own_steps().arrays.find(asked);
   } else if (is_given(object) || (is_made(object) && shows_still(object))) {
     own = own_steps().tensors.find(*callee);
+  } else if (recorder_->numbers() && (PyList_CheckExact(object) || PyTuple_CheckExact(object)) &&
+             follows_any(object)) {
+    own = own_steps().rows.find(*callee);
   }
   if (!own) return exchange_function(f, operation, callee);
   PyObject* instead = bound ? PyMethod_New(*own, self) : Py_NewRef(*own);

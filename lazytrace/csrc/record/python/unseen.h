@@ -100,7 +100,8 @@ class Unseen {
 // Told by Python once: what is called in place of what. `lists`: of methods of tensors that give all values.
 // `arrays`: of those that give arrays. `tensors`: of functions that make tensors of arrays, and of others
 // that look at them.
-void configure_unseen(const py::dict& lists, const py::dict& arrays, const py::dict& tensors);
+void configure_unseen(const py::dict& lists, const py::dict& arrays, const py::dict& tensors,
+                      const py::dict& rows);
 // Likewise: the class of what arrays are exchanged for as operands, what of its attributes are methods and
 // what are values, the functions that a call is handed over to with its arguments, by which function that
 // does it, and what makes an index of tensors of one of arrays.
