@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterable
-from types import CodeType, FunctionType, MethodDescriptorType
+from types import CodeType, FunctionType, GetSetDescriptorType, MethodDescriptorType
 from typing import Any, Final
 
 import torch
@@ -694,6 +694,19 @@ NAMES_OF_FUNCTIONS = (
     *("apply", "forward", "setup_context", "backward", "vjp", "jvp", "vmap", "generate_vmap_rule"),
     *("clear_saved_tensors_on_access", "boxed_grads_call", "_backward_cls"),
 )
+
+
+def has_own(backward_class: type, name: str) -> bool:
+    """Whether what the context of a custom function has under this name is still torch's, or C code.
+
+    >>> from torch.autograd.function import BackwardCFunction
+    >>> has_own(BackwardCFunction, "save_for_backward"), has_own(BackwardCFunction, "saved_tensors")
+    (True, True)
+    """
+    found = next((vars(cls)[name] for cls in backward_class.__mro__ if name in vars(cls)), None)
+    if isinstance(found, FunctionType):
+        return found.__code__.co_filename == torch.autograd.function.__file__
+    return isinstance(found, GetSetDescriptorType)
 
 
 def backward_class(function: type) -> type | None:

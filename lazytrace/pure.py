@@ -202,7 +202,7 @@ def switches_of_checkpoint() -> list[Read]:
 
 def _reads_of(function: type) -> list[Read]:
     backward_class = _torch.backward_class(function)
-    if backward_class is None:
+    if backward_class is None or not all(_torch.has_own(backward_class, name) for name in _OF_CTX):
         raise _Other
     own = [cls for cls in function.__mro__ if cls not in Function.__mro__]
     methods = {name for cls in own for name in vars(cls)} - _OF_CLASSES

@@ -337,9 +337,32 @@ def seeds(trace, place):
     return run, []
 
 
+class Saves(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0]
+
+
+def saves(trace, place):
+    w = torch.ones(2, requires_grad=True)
+
+    @trace
+    def run(x):
+        (gradient,) = torch.autograd.grad(Saves.apply(w * x).sum(), w)
+        return gradient * (place.count + 1)
+
+    return run, [w]
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "run", "expected"),
     [
+        (torch.autograd.function.FunctionCtx, "save_for_backward", saves, {"hits": 6, "recordings": 2}),
         (torch.accelerator, "current_accelerator", trains, {"hits": 1, "eager": "in-bookkeeping"}),
         (logging.Logger, "getEffectiveLevel", trains, {"hits": 1, "eager": "in-bookkeeping"}),
         (random.Random, "__init__", seeds, {"hits": 2, "eager": "makes-unseen"}),
