@@ -452,9 +452,25 @@ def retain_grad(tensor: Any, /) -> None:
     return None
 
 
+# What torch's own copy calls that anybody may replace.
+_OF_NO_GRAD: Final = [(torch.no_grad, name) for name in ("__new__", "__init__", "__enter__", "__exit__")]
+_AROUND_COPIES: Final = [
+    (cls, name, getattr(cls, name)) for cls, name in (*_OF_NO_GRAD, (torch.set_grad_enabled, "__init__"))
+]
+
+
+def _copies_as_known() -> bool:
+    return all(getattr(cls, name) is own for cls, name, own in _AROUND_COPIES)
+
+
 def deepcopy_tensor(tensor: Any, memo: Any, /) -> Any:
     """`Tensor.__deepcopy__`: a clone where that gives the same."""
-    if type(memo) is not _Memo or not memo.clones_tensors or type(tensor) is not torch.Tensor:
+    if (
+        not _copies_as_known()
+        or type(memo) is not _Memo
+        or not memo.clones_tensors
+        or type(tensor) is not torch.Tensor
+    ):
         return _COPY_TENSOR(tensor, memo)
     if not may_clone(can_be_cloned, memo.tensors, tensor):  # named here, so that a replay finds it
         memo.setdefault("torch", {})

@@ -1,6 +1,7 @@
 """Classes and functions that bear the names of others: of torch, of the standard library, of C."""
 
 import collections
+import copy
 import functools
 import io
 import logging
@@ -359,9 +360,18 @@ def saves(trace, place):
     return run, [w]
 
 
+def copies(trace, place):
+    @trace
+    def run(x):
+        return copy.deepcopy({"x": x})["x"] * (place.count + 1)
+
+    return run, []
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "run", "expected"),
     [
+        (torch.no_grad, "__enter__", copies, {"hits": 2, "eager": "calls-unseen-function"}),
         (torch.autograd.function.FunctionCtx, "save_for_backward", saves, {"hits": 6, "recordings": 2}),
         (torch.accelerator, "current_accelerator", trains, {"hits": 1, "eager": "in-bookkeeping"}),
         (logging.Logger, "getEffectiveLevel", trains, {"hits": 1, "eager": "in-bookkeeping"}),
