@@ -2,6 +2,7 @@
 
 import collections
 import copy
+import copyreg
 import functools
 import io
 import logging
@@ -368,9 +369,20 @@ def copies(trace, place):
     return run, []
 
 
+def copies_modules(trace, place):
+    net = torch.nn.Linear(2, 2)
+
+    @trace
+    def run(x):
+        return copy.deepcopy(net)(x) * (place.count + 1)
+
+    return run, []
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "run", "expected"),
     [
+        (copyreg, "__newobj__", copies_modules, {"hits": 5, "recordings": 3}),
         (torch.no_grad, "__enter__", copies, {"hits": 2, "eager": "calls-unseen-function"}),
         (torch.autograd.function.FunctionCtx, "save_for_backward", saves, {"hits": 6, "recordings": 2}),
         (torch.accelerator, "current_accelerator", trains, {"hits": 1, "eager": "in-bookkeeping"}),

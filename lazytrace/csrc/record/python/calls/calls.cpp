@@ -1269,8 +1269,13 @@ bool Calls::take_apart(PyObject* object) {
     return false;
   }
   if (!_PyObject_GetDictPtr(object)) return value;
-  static PyObject* maker = from_module("copyreg", "__newobj__").release().ptr();
-  provenance_->weak_node(maker);
+  // The C code asks the module, and what it finds there is called with the parts.
+  static PyObject* const makers = PyImport_ImportModule("copyreg");
+  static PyObject* const name_of_maker = PyUnicode_InternFromString("__newobj__");
+  provenance_->weak_node(makers);
+  attributes_->read_module_attribute(makers, name_of_maker);
+  if (PyObject* maker = PyDict_GetItemWithError(PyModule_GetDict(makers), name_of_maker))
+    provenance_->weak_node(maker);
   if (shows) return true;
   static PyObject* dict = PyUnicode_InternFromString("__dict__");
   attributes_->read_plainly(object, dict);  // no __getattribute__ of the class is asked
