@@ -120,6 +120,8 @@ _OF_CLASSES: Final = frozenset(
         *("vmap", "generate_vmap_rule"),  # asked for under transforms of torch.func alone
     )
 )
+# Methods of what checkpointing enters.
+_AROUND: Final = ("__init__", "__enter__", "__exit__")
 # What `torch.finfo(dtype)` says.
 _LIMITS: Final = frozenset(("min", "max", "eps", "tiny", "smallest_normal", "resolution"))
 # Special methods that instructions and builtins come to.
@@ -197,7 +199,10 @@ def switches_of_checkpoint() -> list[Read]:
     >>> [read.name for read in switches_of_checkpoint()][:2]
     ['_checkpoint_debug_enabled', '_enable_checkpoint_early_stop']
     """
-    return [Read("module", torch.utils.checkpoint, name) for name in _torch.CHECKPOINT_SWITCHES]
+    reads = [Read("module", torch.utils.checkpoint, name) for name in _torch.CHECKPOINT_SWITCHES]
+    reads += [Read("module", torch, name) for name in ("get_rng_state", "set_rng_state")]
+    around = (torch.no_grad, torch.enable_grad, torch.autograd.graph.saved_tensors_hooks)
+    return reads + [Read("class", cls, name) for cls in around for name in _AROUND]
 
 
 def _reads_of(function: type) -> list[Read]:

@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from tests.soundness.runner import Cases, call, check
 
@@ -379,9 +380,26 @@ def copies_modules(trace, place):
     return run, []
 
 
+def checkpoints(trace, place):
+    net, w = torch.nn.Linear(2, 2), torch.ones(2, requires_grad=True)
+
+    @trace
+    def run(x):
+        y = checkpoint(net, x * w, use_reentrant=False)
+        (gradient,) = torch.autograd.grad(y.sum(), w)
+        return gradient * (place.count + 1)
+
+    # From the fourth call on the kernels of the block stand for it.
+    for _ in range(4):
+        run(torch.ones(2))
+    return run, [w]
+
+
 @pytest.mark.parametrize(
     ("owner", "name", "run", "expected"),
     [
+        (torch, "get_rng_state", checkpoints, {"hits": 5}),
+        (torch.enable_grad, "__enter__", checkpoints, {"hits": 5}),
         (copyreg, "__newobj__", copies_modules, {"hits": 5, "recordings": 3}),
         (torch.no_grad, "__enter__", copies, {"hits": 2, "eager": "calls-unseen-function"}),
         (torch.autograd.function.FunctionCtx, "save_for_backward", saves, {"hits": 6, "recordings": 2}),
