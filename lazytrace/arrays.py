@@ -611,7 +611,7 @@ def _write(function: Callable[..., Any], array: Any, *args: Any) -> None:
 def _given_to_write(array: Any, args: tuple[Any, ...], draws: bool) -> tuple[Any, ...] | None:
     """What a step is given that writes to an array, or None, as above."""
     try:
-        may = core.may_write_to_array(array)
+        may = array.flags.writeable and core.may_write_to_array(array)
         return (_as_given(array), *(args if draws else map(_as_given, args))) if may else None
     except _UnknownError:
         return None
@@ -637,7 +637,7 @@ def _view(array: Any, make: Callable[[torch.Tensor], torch.Tensor], plain: Calla
     made = _shown(shown)
     if not told.flags.writeable:  # a diagonal, and what is seen of one
         made.setflags(write=False)
-    core.made_array(made, shown, core.may_write_to_array(array) and told.flags.writeable)
+    core.made_array(made, shown, core.is_own_array(array) and told.flags.writeable)
     return made
 
 

@@ -664,6 +664,8 @@ PYBIND11_MODULE(_core, m) {
     py::object found = lt::Recording::active()->unseen()->tensor_of(array.ptr());
     return found ? found : py::object(py::none());
   });
+  m.def("is_own_array",
+        [](py::handle array) { return lt::Recording::active()->unseen()->is_own(array.ptr()); });
   m.def("may_write_to_array",
         [](py::handle array) { return lt::Recording::active()->unseen()->may_write(array.ptr()); });
   m.def("was_reached", [](py::handle object) {

@@ -829,3 +829,88 @@ def test_rows_are_warned_of_once(how, tmp_path):
     plain, traced_ = (python(str(path), *args) for args in ([], ["traced"]))
     assert "slow" in plain.stdout
     assert traced_.stdout == plain.stdout
+
+
+def through_a_graph(x, held):
+    y = torch.exp(held.weight)
+    array = y.detach().numpy()
+    array += 1  # which no version says, and the backward pass finds
+    y.sum().backward()
+    return array, y
+
+
+def behind_a_tensor_of_it(x, held):
+    array = (t := x * 2).numpy()
+    array += 1
+    r = torch.from_numpy(array)
+    r.add_(1)
+    array *= 2
+    return t, r
+
+
+def action(x, held):
+    with torch.no_grad():
+        found = torch.tanh(held.weight * x).numpy()
+    found += 0.1 * np.random.randn(3)
+    return np.clip(found, -1, 1)
+
+
+def written_step(x, held):
+    loss = (held.weight * x).pow(2).sum()
+    loss.backward()
+    grad = held.weight.grad.numpy()
+    grad *= 0.5
+    held.optimizer.step()
+    held.optimizer.zero_grad()
+    return loss.item()
+
+
+def with_others(x, held):
+    t = x * 2
+    array, other, part = t.numpy(), t.numpy(), t.numpy()[1:]
+    array += 1
+    part *= 3
+    other[0] = 5
+    t.mul_(2)
+    array -= 1
+    return t, array, part, t[:2]
+
+
+WRITTEN = {
+    "a result": lambda x, held: [t := x * 2, a := t.numpy(), a.sort(), t, a],
+    "an argument": lambda x, held: [a := x.numpy(), a.fill(2.0), x * 1],
+    "state": lambda x, held: [a := held.buffer.numpy(), a.sort(), held.buffer + x],
+    "a view": lambda x, held: [t := x * 2, a := t.numpy()[1:], a.fill(3.0), t],
+    "a parameter": lambda x, held: [
+        a := held.weight.detach().numpy(),
+        a.sort(),
+        held.weight.sum().item(),
+    ],
+    "kept": lambda x, held: [setattr(held, "kept", (x * 2).numpy()), held.kept.fill(1.0)],
+    "a graph": through_a_graph,
+    "a tensor of it": behind_a_tensor_of_it,
+    "an action": action,
+    "gradients": written_step,
+    "others of its memory": with_others,
+}
+
+
+@pytest.mark.parametrize("body", WRITTEN)
+def test_arrays_of_tensors_are_written(body):
+    def make(trace):
+        np.random.seed(0)
+        weight = torch.nn.Parameter(torch.tensor([0.5, -1.0, 2.0]))
+        held = types.SimpleNamespace(weight=weight, buffer=torch.tensor([3.0, 1.0, 2.0]), kept=None)
+        held.optimizer = torch.optim.SGD([weight], lr=0.1)
+
+        def body_of(x):
+            held.weight.grad = None
+            return WRITTEN[body](x, held)
+
+        def seen():
+            versions = [held.weight._version, held.buffer._version]
+            return weight, weight.grad, held.buffer, held.kept, versions
+
+        return trace(body_of), calls(8), seen
+
+    assert agree(make).count("hits") >= 5

@@ -184,9 +184,16 @@ const Unseen::Made* Unseen::made(PyObject* array) const {
 
 bool Unseen::is_made(PyObject* array) const { return made(array) != nullptr; }
 
-bool Unseen::may_write(PyObject* array) const {
+bool Unseen::is_own(PyObject* array) const {
   const Made* found = made(array);
   return found ? found->own : is_given(array);
+}
+
+bool Unseen::may_write(PyObject* array) {
+  auto found =
+      std::find_if(made_.begin(), made_.end(), [&](const Made& one) { return one.array.ptr() == array; });
+  if (found == made_.end()) return is_given(array);
+  return found->own || settle(*found);
 }
 
 py::object Unseen::tensor_of(PyObject* array) const {
@@ -206,19 +213,22 @@ at::Tensor Unseen::shown_by(PyObject* array) const {
   return {};
 }
 
+// Nobody is told of what is written through the array: from now on its tensor counts changes of its own.
+bool Unseen::settle(Made& made) {
+  bool shows = made.look.matches(made.tensor) && made.data == made.tensor.const_data_ptr();
+  // The tensor of one that was drawn is made for it.
+  if (provenance_->was_drawn(made.array.ptr())) return false;
+  if (made.own || made.settled || !shows || recorder_->stopped()) return made.settled && shows;
+  recorder_->saw_data(made.tensor);
+  at::Tensor alone = made.tensor.variable_data();
+  if (recorder_->output_register(alone) < 0) return false;
+  made.tensor = std::move(alone);
+  made.look = TensorMeta::of(made.tensor);
+  return made.settled = true;
+}
+
 void Unseen::settle_made() {
-  for (Made& one : made_) {
-    bool shows = one.look.matches(one.tensor) && one.data == one.tensor.const_data_ptr();
-    // The tensor of one that was drawn is made for it.
-    if (provenance_->was_drawn(one.array.ptr())) continue;
-    if (one.own || one.settled || !shows || recorder_->stopped()) continue;
-    recorder_->saw_data(one.tensor);
-    at::Tensor alone = one.tensor.variable_data();
-    if (recorder_->output_register(alone) < 0) continue;
-    one.tensor = std::move(alone);
-    one.look = TensorMeta::of(one.tensor);
-    one.settled = true;
-  }
+  for (Made& one : made_) settle(one);
 }
 
 py::object Unseen::take(PyObject* array, bool itself) {

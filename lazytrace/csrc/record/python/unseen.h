@@ -41,8 +41,11 @@ class Unseen {
   // where the tensor has come to show something else.
   at::Tensor shown_by(PyObject* array) const;
 
-  // Whether the array may be written to: Python has not the very tensor, whose changes are counted.
-  bool may_write(PyObject* array) const;
+  // Whether the array may be written to from now on: it has a tensor that Python has not, as changes of that
+  // are counted.
+  bool may_write(PyObject* array);
+  // Whether it has one by now.
+  bool is_own(PyObject* array) const;
   // The tensor of an array that was given or made, as it is; null of any other.
   py::object tensor_of(PyObject* array) const;
   // The tensor of an array that was given, or made. `itself`: Python gets one of its memory; None, and the
@@ -77,6 +80,8 @@ class Unseen {
     bool own;
     bool settled = false;  // the tensor is nobody's but ours, though it shows another's memory
   };
+  // Gives it a tensor of the same memory that nobody else has; whether it has one then.
+  bool settle(Made& made);
   const Given* given(PyObject* array) const;
   const Made* made(PyObject* array) const;
   bool shows_still(PyObject* array) const;
