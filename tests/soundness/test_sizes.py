@@ -124,9 +124,9 @@ FOLLOWED = [
     "torch.histc(x, bins=x.shape[0] + 1, min=-1, max=1)",
     "F.pixel_shuffle(torch.ones(1, (x.shape[0] + 1) ** 2, 2, 2), x.shape[0] + 1)",
     # What is given to them is converted first.
-    "torch.sparse.mm(torch.sparse_coo_tensor(torch.arange(len(x)).expand(2, -1), x[:, 0], (len(x), len(x))), x)",
-    "torch.spmm(torch.sparse_coo_tensor(torch.arange(len(x)).expand(2, -1), x[:, 0], [2 * len(x), len(x)]), x)",
-    "torch.sparse_coo_tensor(torch.arange(len(x)).expand(2, -1).int(), x[:, 0], size=(len(x),) * 2).to_dense()",
+    "torch.sparse_coo_tensor(torch.ones(2, len(x)).long(), x[:, 0], (len(x) + 2, len(x) + 2)).to_dense()",
+    "torch.spmm(torch.sparse_coo_tensor(torch.zeros(2, 0), x[:0, 0], [2 * len(x), len(x)]), x)",
+    "torch.sparse.mm(torch.sparse_coo_tensor(torch.zeros(2, 0).int(), x[:0, 0], size=(len(x),) * 2), x)",
     "torch.sparse_coo_tensor(torch.arange(len(x))[None], x, torch.Size([len(x) + 1, 4])).coalesce().values()",
 ]
 

@@ -1,4 +1,4 @@
-"""Weak references that a call makes and writes or returns, sets, addresses of tensors, and inherited setters."""
+"""Weak references that a call makes, sets, addresses of tensors, and setters that are inherited."""
 
 import enum
 import weakref
