@@ -109,7 +109,7 @@ def _of_formatter(formatter: Any) -> int:
     if _name(formatter) not in _FORMATTERS or _name(formatter._style) not in _STYLES:
         return ANYTHING
     style = formatter._style
-    plain = formatter.converter in _CONVERTERS and style._defaults is None
+    plain = any(formatter.converter is one for one in _CONVERTERS) and style._defaults is None
     own = _are_its_own(formatter, OF_FORMATTERS) and _are_its_own(style, OF_STYLES)
     return AT_ONCE if plain and own else ANYTHING
 
