@@ -35,14 +35,17 @@ def fields_of(function: Any) -> tuple[str, ...]:
 
 
 def is_original(function: Any, module: Any) -> bool:
-    """Whether a function is the one that its module defines: who has replaced it is left alone.
+    """Whether a function, or that of a method, is one that the module defines: who replaces it is left alone.
+
+    Its names do not say that: `functools.wraps` copies them.
 
     >>> import copy
-    >>> is_original(copy.deepcopy, copy), is_original(lambda value: value, copy)
+    >>> replaced = functools.wraps(copy.deepcopy)(lambda value: value)
+    >>> is_original(copy.deepcopy, copy), is_original(replaced, copy)
     (True, False)
     """
-    code = getattr(function, "__code__", None)
-    return code is not None and code.co_filename == module.__file__
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return code is not None and code.co_filename == getattr(module, "__file__", None)
 
 
 def parts_of(getter: Any) -> tuple[Any, ...]:

@@ -12,8 +12,9 @@ from types import FunctionType
 from typing import Any, Final
 
 from lazytrace._native import core
+from lazytrace.library import is_original
 from lazytrace.originals import BUILTINS
-from lazytrace.printing import is_itself, is_of_file, is_printable
+from lazytrace.printing import is_itself, is_printable
 
 __builtins__ = BUILTINS
 
@@ -99,7 +100,7 @@ def _are_its_own(value: object, names: tuple[str, ...]) -> bool:
     """Whether nobody has replaced a method, in the object or in its class."""
     own = sys.modules.get(type(value).__module__)
     found = [getattr(value, name) for name in names]
-    return is_itself(type(value)) and all(is_of_file(one, logging) or is_of_file(one, own) for one in found)
+    return is_itself(type(value)) and all(is_original(one, logging) or is_original(one, own) for one in found)
 
 
 def _of_formatter(formatter: Any) -> int:
@@ -144,8 +145,8 @@ def judge(logger: logging.Logger) -> int:
         handlers += at.handlers
         at = at.parent if at.propagate else None
     factory = logging.getLogRecordFactory() is logging.LogRecord
-    records = all(is_of_file(getattr(logging.LogRecord, name), logging) for name in OF_RECORDS)
-    names = is_of_file(logging.getLevelName, logging)
+    records = all(is_original(getattr(logging.LogRecord, name), logging) for name in OF_RECORDS)
+    names = is_original(logging.getLevelName, logging)
     if not (factory and records and names) or logger.filters or not _are_its_own(logger, OF_LOGGERS):
         return ANYTHING
     if not handlers and logging.lastResort is not None:

@@ -34,20 +34,6 @@ def is_itself(cls: type) -> bool:
     return found is cls
 
 
-def is_of_file(function: object, module: object) -> bool:
-    """Whether a function, or that of a method, has its code in the file of this module.
-
-    What takes the place of one may have its names, as `functools.wraps` gives them.
-
-    >>> import functools, textwrap
-    >>> replaced = functools.wraps(textwrap.dedent)(lambda text: text)
-    >>> is_of_file(textwrap.dedent, textwrap), is_of_file(replaced, textwrap)
-    (True, False)
-    """
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return code is not None and code.co_filename == getattr(module, "__file__", None)
-
-
 def _writes_as_made(cls: type) -> bool:
     """Whether its texts come from C code, or from that of a library: nobody has replaced the methods."""
     for name in _OF_TEXT:
