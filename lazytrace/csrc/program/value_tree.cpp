@@ -152,6 +152,7 @@ struct Tree::Builder {
   static void judge_order(PyObject* items) {
     static PyObject* const hash = PyUnicode_InternFromString("__hash__");
     Py_ssize_t count = PyList_GET_SIZE(items);
+    if (count < 2) return;
     auto asks_python = [](PyObject* v) {
       bool made = is_python_class(Py_TYPE(v)) && !is_enum_member(v);
       PyObject* method = made ? _PyType_Lookup(Py_TYPE(v), hash) : nullptr;
@@ -159,7 +160,6 @@ struct Tree::Builder {
     };
     bool known =
         std::none_of(PySequence_Fast_ITEMS(items), PySequence_Fast_ITEMS(items) + count, asks_python);
-    if (count < 2) return;
     auto again = py::reinterpret_steal<py::object>(known ? PySet_New(items) : nullptr);
     auto order = py::reinterpret_steal<py::object>(again ? PySequence_List(again.ptr()) : nullptr);
     for (Py_ssize_t i = 0; i < count; ++i)

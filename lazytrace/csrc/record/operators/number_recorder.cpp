@@ -599,8 +599,7 @@ std::vector<std::pair<size_t, Argument>> NumberRecorder::lift(const c10::Functio
   size_t count = schema.arguments().size(), first = stack->size() - count;
   for (size_t i = 0; i < count; ++i)
     if (auto argument = lift_value(&(*stack)[first + i])) lifted.emplace_back(i, std::move(*argument));
-  if (!parsed_.open()) return lifted;
-  if (parsed_.waits_behind(schema)) return lifted;
+  if (!parsed_.open() || parsed_.waits_behind(schema)) return lifted;
   auto parsed = parsed_.take(schema, *stack);
   std::move(parsed.begin(), parsed.end(), std::back_inserter(lifted));
   std::sort(lifted.begin(), lifted.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
