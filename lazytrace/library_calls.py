@@ -87,6 +87,16 @@ def set_random_state(generator: torch.Generator | None, state: torch.Tensor) -> 
     core.set_random_state(generator, state)
 
 
+def begin_entry(cache: Any) -> None:
+    """Count a call of a function with a functools cache that has no entry for it, as a step."""
+    core.begin_entry(cache)
+
+
+def keep_entry(cache: Any, args: tuple[Any, ...], made: Any) -> None:
+    """Put what the function has made into the cache, as a step."""
+    core.keep_entry(cache, args, made)
+
+
 def retain(tensor: torch.Tensor) -> None:
     """`tensor.retain_grad()`, as a step."""
     core.retain_gradient(keep_gradient, tensor)

@@ -38,7 +38,17 @@ from lazytrace.library import (
     parts_of,
     share_clones,
 )
-from lazytrace.library_calls import class_names, may_clone, retain, stay_clones, tell, time_as_text, work_out
+from lazytrace.library_calls import (
+    begin_entry,
+    class_names,
+    keep_entry,
+    may_clone,
+    retain,
+    stay_clones,
+    tell,
+    time_as_text,
+    work_out,
+)
 from lazytrace.stand_ins import check_no_capture
 from lazytrace.stand_ins_of_draws import rows as rows_of_draws
 from lazytrace.stand_ins_of_seeds import rows as rows_of_seeds
@@ -354,6 +364,15 @@ def call_partial(called: Any, /, *args: Any, **kwargs: Any) -> Any:
     return called.func(*called.args, *args, **{**named, **kwargs})
 
 
+def fill_entry(parts: tuple[Any, Any], /, *args: Any) -> Any:
+    """What a `functools` cache does that has no entry for a call (CPython, Modules/_functoolsmodule.c)."""
+    cache, function = parts
+    begin_entry(cache)
+    made = function(*args)
+    keep_entry(cache, args, made)
+    return made
+
+
 def reduce_by_name(function: Any, names: Any, value: Any, /) -> Any:
     """`functools.reduce(getattr, names, value)`."""
     if type(names) is not list and type(names) is not tuple and type(names) is not str:
@@ -568,3 +587,4 @@ def configure() -> None:
     of_generators: dict[Any, Any] = {sum: add_up, max: largest, min: smallest}
     by_code: dict[Any, Any] = {REPLACE.__code__: replace, _DISPATCHING.__code__: dispatch}
     core.configure_stand_ins(functions, dropped, by_code, text_of, of_generators)
+    core.configure_missing_entries(fill_entry)

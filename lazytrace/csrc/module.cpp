@@ -10,6 +10,7 @@
 #include "call/wrapper.h"
 #include "cpython/array_memory.h"
 #include "cpython/carrier.h"
+#include "cpython/lru_cache.h"
 #include "cpython/numpy_arithmetic.h"
 #include "cpython/text_carrier.h"
 #include "record/python/asked.h"
@@ -648,6 +649,15 @@ PYBIND11_MODULE(_core, m) {
     lt::LogCall::now(py::args(py::make_tuple(py::tuple()) + what), exc_info);
   });
   m.def("configure_cached_calls", &lt::configure_cached_calls);
+  m.def("configure_missing_entries", &lt::configure_missing_entries);
+  m.def("begin_entry", [](const py::object& cache) {
+    auto* active = lt::Recording::active();
+    active ? active->begin_entry(cache) : lt::count_miss(cache.ptr());
+  });
+  m.def("keep_entry", [](const py::object& cache, const py::tuple& args, const py::object& made) {
+    if (auto* active = lt::Recording::active()) return active->keep_entry(cache, args, made);
+    if (!lt::put_cached(cache.ptr(), args.ptr(), made.ptr())) throw py::error_already_set();
+  });
   m.def("configure_scripted_calls", &lt::configure_scripted_calls);
   m.def("configure_unseen", &lt::configure_unseen);
   m.def("take_array", [](py::handle array, bool itself) {

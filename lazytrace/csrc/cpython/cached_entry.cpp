@@ -2,8 +2,10 @@
 
 #include <algorithm>
 
+#include "cpython/carrier.h"
 #include "cpython/lru_cache.h"
 #include "cpython/objects.h"
+#include "cpython/text_carrier.h"
 #include "cpython/values.h"
 
 namespace lazytrace {
@@ -31,6 +33,20 @@ py::tuple put_together(const char** form, PyObject* leaves, Py_ssize_t* next) {
     items.append(put_together(form, leaves, next));
   }
   return py::tuple(items);
+}
+
+// The same of a value as take_entry_apart() writes it down.
+py::object make_again(const char** form, PyObject* leaves, Py_ssize_t* next) {
+  char kind = *(*form)++;
+  if (kind == '.') return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(leaves, (*next)++));
+  py::list items;
+  while (**form != ')') items.append(make_again(form, leaves, next));
+  ++*form;
+  if (kind == '[') return items;
+  if (kind == '(') return py::tuple(items);
+  py::dict entries;
+  for (size_t i = 0; i + 1 < items.size(); i += 2) entries[items[i]] = items[i + 1];
+  return entries;
 }
 
 }  // namespace
@@ -61,33 +77,31 @@ py::object Rebuilding::of_dict(PyObject* value, int depth) {
   return items;
 }
 
-py::object Giving::leaf(PyObject* value) {
-  if (is_plain_number(value)) {
-    size_t at = numbers_.size();
-    numbers_.push_back(value);
-    if (at < marks_.size() && marks_[at] == kFollowed) return py::reinterpret_borrow<py::object>(value);
-    return py::str("#" + std::string(py::repr(value)));
+namespace {
+class Giving : public Rebuilding {
+ protected:
+  py::object leaf(PyObject* value) override {
+    if (is_plain_number(value)) return py::reinterpret_borrow<py::object>(value);
+    bool plain =
+        is_immutable(value) && !is_enum_member(value) && !PyFloat_Check(value) && !PyTuple_Check(value);
+    if (!plain) throw NotGiven();
+    return py::reinterpret_borrow<py::object>(value);
   }
-  if (PyUnicode_CheckExact(value)) return py::str("'") + py::reinterpret_borrow<py::str>(value);
-  bool plain =
-      is_immutable(value) && !is_enum_member(value) && !PyFloat_Check(value) && !PyTuple_Check(value);
-  if (!plain) throw NotGiven();
-  return py::reinterpret_borrow<py::object>(value);
-}
+};
+}  // namespace
 
-py::object given(PyObject* result, const std::string& marks) {
+py::object given(PyObject* result) {
   try {
-    return Giving(marks).of(result);
+    return Giving().of(result);
   } catch (const NotGiven&) {
     return {};
   }
 }
 
-constexpr Py_ssize_t kBeforeLeaves = 3;
 Entry entry_of(PyObject* args) {
   const char* form = PyUnicode_AsUTF8(PyTuple_GET_ITEM(args, 1));
   if (!form) throw py::error_already_set();
-  Py_ssize_t next = kBeforeLeaves;
+  Py_ssize_t next = 2;
   py::tuple call = put_together(&form, args, &next);
   PyObject* cache = PyTuple_GET_ITEM(args, 0);
   Entry entry{py::reinterpret_steal<py::object>(
@@ -101,7 +115,7 @@ PyObject* look_up_entry(PyObject*, PyObject* args) {
   try {
     Entry entry = entry_of(args);
     py::object found;
-    if (entry.result) found = given(entry.result, text_of(PyTuple_GET_ITEM(args, 2)));
+    if (entry.result) found = given(entry.result);
     return found ? found.release().ptr() : Py_NewRef(Py_Ellipsis);
   } catch (py::error_already_set& error) {
     error.restore();
@@ -109,8 +123,51 @@ PyObject* look_up_entry(PyObject*, PyObject* args) {
   }
 }
 
-void use_entry(PyObject* args) {
-  if (Entry entry = entry_of(args); entry.result) use_cached(PyTuple_GET_ITEM(args, 0), entry.key.ptr(), 1);
+void TakingApart::add(PyObject* value, int depth) {
+  if (depth > kDeepestEntry) throw NotGiven();
+  if (!is_container(value)) {
+    bool number = is_carrier(value) && !is_scalar_carrier(value);
+    bool plain = !is_followed(value) && is_immutable(value) && !is_enum_member(value) &&
+                 !PyTuple_Check(value) && !is_nan(value);
+    if (!number && !plain) throw NotGiven();
+    form_ += '.';
+    return leaves_.append(py::handle(value));
+  }
+  if (std::count(containers_.begin(), containers_.end(), value)) throw NotGiven();
+  containers_.push_back(value);
+  form_ += PyTuple_CheckExact(value) ? '(' : PyList_CheckExact(value) ? '[' : '{';
+  if (PyDict_CheckExact(value)) {
+    PyObject *key, *item;
+    for (Py_ssize_t at = 0; PyDict_Next(value, &at, &key, &item);) {
+      if (is_container(key) || is_followed(key)) throw NotGiven();
+      add(key, depth + 1);
+      add(item, depth + 1);
+    }
+  } else {
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i)
+      add(PySequence_Fast_GET_ITEM(value, i), depth + 1);
+  }
+  form_ += ')';
+}
+
+PyObject* begin_entry(PyObject*, PyObject* args) {
+  count_miss(PyTuple_GET_ITEM(args, 0));
+  return Py_NewRef(Py_None);
+}
+
+PyObject* keep_entry(PyObject*, PyObject* args) {
+  try {
+    const char* key = PyUnicode_AsUTF8(PyTuple_GET_ITEM(args, 1));
+    const char* result = PyUnicode_AsUTF8(PyTuple_GET_ITEM(args, 2));
+    if (!key || !result) return nullptr;
+    Py_ssize_t next = 3;
+    py::tuple call = put_together(&key, args, &next);
+    py::object made = make_again(&result, args, &next);
+    return put_cached(PyTuple_GET_ITEM(args, 0), call.ptr(), made.ptr()) ? Py_NewRef(Py_None) : nullptr;
+  } catch (py::error_already_set& error) {
+    error.restore();
+    return nullptr;
+  }
 }
 
 }  // namespace lazytrace

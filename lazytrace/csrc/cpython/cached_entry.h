@@ -38,35 +38,39 @@ class Rebuilding {
   std::vector<PyObject*> met_;  // lists and dicts
 };
 
-// As the step gives it: numbers that are no followed ones as texts, by their marks in order.
-class Giving : public Rebuilding {
- public:
-  static constexpr char kFollowed = '1', kConstant = '0';
-  explicit Giving(std::string marks) : marks_(std::move(marks)) {}
-  const std::vector<PyObject*>& numbers() const { return numbers_; }
-
- protected:
-  py::object leaf(PyObject* value) override;
-
- private:
-  std::string marks_;
-  std::vector<PyObject*> numbers_;
-};
-// Nothing where a step cannot give it.
-py::object given(PyObject* result, const std::string& marks);
+// As the step gives it; nothing where a step cannot give it.
+py::object given(PyObject* result);
 
 struct Entry {
   py::object key;
   PyObject* result = nullptr;  // borrowed
 };
 
-// `args`: of the step: the cache, the form, the marks, and the leaves. The form is the structure of the
-// arguments: a dot for each leaf, tuples in parentheses. All need the GIL, and run no Python code of the
-// user.
+// `args`: of the step: the cache, the form, and the leaves. The form is the structure of the arguments: a dot
+// for each leaf, tuples in parentheses. All need the GIL, and run no Python code of the user.
 Entry entry_of(PyObject* args);
 // What the step calls: the entry as it gives it, or an Ellipsis.
 PyObject* look_up_entry(PyObject*, PyObject* args);
-// What a call that finds the entry does to the cache.
-void use_entry(PyObject* args);
+
+// A list, dict or tuple as a text of its structure, and its leaves, which cannot change: as arguments of a
+// step.
+class TakingApart {
+ public:
+  // Throws NotGiven where another could not be made of them.
+  void add(PyObject* value, int depth = 0);
+  const std::string& form() const { return form_; }
+  const py::list& leaves() const { return leaves_; }
+  // Its lists, dicts and tuples, in order.
+  const std::vector<PyObject*>& containers() const { return containers_; }
+
+ private:
+  std::string form_;
+  py::list leaves_;
+  std::vector<PyObject*> containers_;
+};
+// What the steps of a call without an entry call. `args`: the cache; behind it, where the function has given
+// something, the forms of the arguments and of that, and the leaves of both.
+PyObject* begin_entry(PyObject*, PyObject* args);
+PyObject* keep_entry(PyObject*, PyObject* args);
 
 }  // namespace lazytrace

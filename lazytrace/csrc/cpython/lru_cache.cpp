@@ -2,6 +2,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <utility>
 #include <vector>
 
 #include "cpython/imports.h"
@@ -36,8 +37,9 @@ struct Cache {
 // itself.
 bool runs_no_code(PyObject* v) {
   PyTypeObject* type = Py_TYPE(v);
-  return is_key(v) || (type->tp_hash == PyBaseObject_Type.tp_hash &&
-                       type->tp_richcompare == PyBaseObject_Type.tp_richcompare);
+  bool by_identity =
+      type->tp_hash == PyBaseObject_Type.tp_hash && type->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+  return by_identity || is_key(v);
 }
 
 // What `typing` makes of types, which caches of its own keep: Union[int, str], Tuple[int, ...].
@@ -110,25 +112,14 @@ PyObject* entry_under(const Cache& cache, PyObject* object) {
 
 PyObject* entry_of(const Cache& cache, PyObject* key) {
   if (!cache.entries) return nullptr;
-  bool found = is_key(key) || !PyTuple_CheckExact(key);
-  for (Py_ssize_t i = 0; !found && i < PyTuple_GET_SIZE(key); ++i)
+  bool tuple = PyTuple_CheckExact(key);
+  for (Py_ssize_t i = 0; tuple && i < PyTuple_GET_SIZE(key); ++i)
     if (!runs_no_code(PyTuple_GET_ITEM(key, i))) return entry_under(cache, key);
   PyObject* entry = PyDict_GetItemWithError(cache.entries, key);
   PyErr_Clear();
   return entry;
 }
 }  // namespace
-
-PyObject* another_result(PyObject* v, const std::function<bool(PyObject*)>& is_it) {
-  constexpr int kMost = 256;
-  if (!known_layout()) return nullptr;
-  auto* cache = reinterpret_cast<Cache*>(v);
-  PyObject *key, *entry;
-  int asked = 0;
-  for (Py_ssize_t at = 0; asked < kMost && PyDict_Next(cache->entries, &at, &key, &entry); ++asked)
-    if (is_it(key)) return cache->limit >= 0 ? reinterpret_cast<Link*>(entry)->result : entry;
-  return nullptr;
-}
 
 PyObject* cached_result(PyObject* v, PyObject* key) {
   if (!is_lru_cache(v) || !known_layout()) return nullptr;
@@ -137,12 +128,16 @@ PyObject* cached_result(PyObject* v, PyObject* key) {
   return entry && cache->limit >= 0 ? reinterpret_cast<Link*>(entry)->result : entry;
 }
 
-bool drops_entries(PyObject* v) {
-  if (!known_layout()) return false;
+bool holds_few(PyObject* v) {
   constexpr Py_ssize_t kFew = 8;  // a larger one has the entry the next time, if it was full of others
   auto* cache = reinterpret_cast<Cache*>(v);
-  bool full = cache->limit >= 0 && cache->limit <= kFew &&
-              (!cache->entries || PyDict_GET_SIZE(cache->entries) == cache->limit);
+  return known_layout() && cache->limit >= 0 && cache->limit <= kFew;
+}
+
+bool drops_entries(PyObject* v) {
+  if (!holds_few(v)) return false;
+  auto* cache = reinterpret_cast<Cache*>(v);
+  bool full = !cache->entries || PyDict_GET_SIZE(cache->entries) == cache->limit;
   return full && cache->misses > 2 * cache->limit && cache->misses > cache->hits;
 }
 
@@ -158,6 +153,46 @@ void use_cached(PyObject* v, PyObject* key, int times) {
   last->next = root->previous = link;
   link->previous = last;
   link->next = root;
+}
+
+PyObject* cached_function(PyObject* v) {
+  return known_layout() ? reinterpret_cast<Cache*>(v)->function : nullptr;
+}
+
+bool tells_types_apart(PyObject* v) { return !known_layout() || reinterpret_cast<Cache*>(v)->typed; }
+
+void count_miss(PyObject* v) {
+  if (known_layout()) ++reinterpret_cast<Cache*>(v)->misses;
+}
+
+namespace {
+// What a cache calls in the place of its function, once: from then on it has that again, as destructors and
+// other threads may call it. `self`: the cache, its function, and what that gave.
+PyObject* hand_over(PyObject* self, PyObject*, PyObject*) {
+  auto* cache = reinterpret_cast<Cache*>(PyTuple_GET_ITEM(self, 0));
+  PyObject* instead = std::exchange(cache->function, Py_NewRef(PyTuple_GET_ITEM(self, 1)));
+  Py_DECREF(instead);  // who calls it holds it, too
+  return Py_NewRef(PyTuple_GET_ITEM(self, 2));
+}
+}  // namespace
+
+bool put_cached(PyObject* v, PyObject* args, PyObject* result) {
+  static PyMethodDef method = {"result",
+                               reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(hand_over)),
+                               METH_VARARGS | METH_KEYWORDS, nullptr};
+  auto* cache = reinterpret_cast<Cache*>(v);
+  auto key = py::reinterpret_steal<py::object>(
+      cache_key(v, PySequence_Fast_ITEMS(args), PyTuple_GET_SIZE(args), nullptr));
+  if (!key || cached_result(v, key.ptr())) return true;  // another call has come first
+  auto parts = py::reinterpret_steal<py::object>(PyTuple_Pack(3, v, cache->function, result));
+  auto instead = py::reinterpret_steal<py::object>(parts ? PyCFunction_New(&method, parts.ptr()) : nullptr);
+  if (!instead) return false;
+  --cache->misses;  // counted before its function ran
+  PyObject* own = std::exchange(cache->function, Py_NewRef(instead.ptr()));
+  auto given = py::reinterpret_steal<py::object>(PyObject_Call(v, args, nullptr));
+  if (cache->function == instead.ptr()) Py_DECREF(std::exchange(cache->function, Py_NewRef(own)));
+  Py_DECREF(own);
+  return static_cast<bool>(given);
 }
 
 PyObject* cache_key(PyObject* v, PyObject* const* args, Py_ssize_t count, PyObject* names) {

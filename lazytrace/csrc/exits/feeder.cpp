@@ -53,6 +53,13 @@ const Step* Feeder::behind_reads(size_t reads) const {
   return at <= resume_->step ? &steps[at] : nullptr;
 }
 
+bool Feeder::comes_to(const std::string& name) const {
+  const auto& steps = resume_->program->steps;
+  auto is_it = [&](const Step& step) { return step.opaque && step.opaque->name == name; };
+  auto first = steps.begin() + static_cast<std::ptrdiff_t>(at_);
+  return active() && std::any_of(first, steps.begin() + static_cast<std::ptrdiff_t>(resume_->step), is_it);
+}
+
 std::string Feeder::difference(const Step& made) const {
   const Step& step = expected();
   std::string names = made.op.schema().name() + " instead of " + step.op.schema().name();

@@ -27,6 +27,8 @@ class Feeder {
   size_t steps() const { return resume_->step + 1; }
   // The next one behind at most so many that read numbers, or null.
   const Step* behind_reads(size_t reads) const;
+  // Whether an opaque one of this name has run from here on.
+  bool comes_to(const std::string& name) const;
   // Whether the next step reads this number.
   bool reads(int id, const Number& number) const;
   // Whether the step at the exit has warned: Python is warned again when it is fed.

@@ -29,8 +29,8 @@ inline std::string exact_text(PyObject* object) {
 class Flattened {
  public:
   // `given`: what the step was called with. Nobody but the caller holds the value, unless it is of others,
-  // too. Needs the GIL.
-  Flattened(PyObject* value, PyObject* given) {
+  // too. `as_copy`: as a copy of it is, which nobody else holds. Needs the GIL.
+  Flattened(PyObject* value, PyObject* given, bool as_copy = false) : as_copy_(as_copy) {
     if (given) meet(given, kDeepest);
     from_value_ = met_.size();
     walk(value, kDeepest, true);
@@ -87,7 +87,7 @@ class Flattened {
         return;
       }
     }
-    own &= Py_REFCNT(value) == 1;
+    own &= as_copy_ || Py_REFCNT(value) == 1;
     containers.push_back(value);
     others.push_back(!own);
     shape += dict ? (own ? "{" : "{&") : list ? (own ? "[" : "[&") : "(";
@@ -118,6 +118,7 @@ class Flattened {
 
   std::unordered_map<PyObject*, size_t> met_;  // lists and dicts
   size_t from_value_ = 0;
+  bool as_copy_;
 };
 
 }  // namespace lazytrace

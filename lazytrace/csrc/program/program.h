@@ -113,7 +113,10 @@ struct OpaqueStep {
   bool asks = false;           // it gives a number that is another one at each call, and is followed
   bool gives_numbers = false;  // the numbers in what it gives are other ones at each call, and are followed
   bool late = false;           // it reads state that Python code of an earlier step has changed
-  bool tells = false;          // it prints or logs values: it gives nothing, and changes nothing else
+  // It prints or logs values, or puts what a function has made into its cache: it gives nothing, and changes
+  // nothing else.
+  bool tells = false;
+  bool cannot_raise = false;
   const void* pure = nullptr;  // the custom function of autograd whose code comes to operators alone
   // It runs Python code that was watched: this reads what is guarded, and does nothing else than run
   // operators.

@@ -16,6 +16,7 @@
 #include "cpython/frame.h"
 #include "cpython/hide_frames.h"
 #include "cpython/imports.h"
+#include "cpython/lru_cache.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 #include "guard/earlier_state.h"
@@ -310,6 +311,24 @@ py::object Recording::opaque(py::object wrapper, const std::string& attribute, p
   if (pure) call.is_pure(wrapper.ptr());
   auto [plain, named] = with_plain_numbers(args, kwargs);
   return make_opaque(&call, function, plain, named);
+}
+
+void Recording::begin_entry(const py::object& cache) {
+  auto beginner = py::reinterpret_borrow<py::object>(entry_beginner());
+  opaque(beginner, "", beginner, py::make_tuple(cache), {}, true, true, false);
+}
+
+void Recording::keep_entry(const py::object& cache, const py::tuple& args, const py::object& made) {
+  CachedEntries* entries = observer_.cached_entries();
+  py::object call = recorder_.takes_steps() ? entries->kept_by_step(cache, args, made) : py::object();
+  if (!call) {
+    recorder_.fail("calls a function with a functools cache, which has no entry for the call");
+    if (!put_cached(cache.ptr(), args.ptr(), made.ptr())) throw py::error_already_set();
+    return;
+  }
+  auto keeper = py::reinterpret_borrow<py::object>(entry_keeper());
+  opaque(keeper, "", keeper, call, {}, true, true, false);
+  entries->stand_for_kept(cache, args, made);
 }
 
 // Whether it is a custom function of autograd whose code comes to operators alone. Under a transform of
@@ -1106,9 +1125,6 @@ bool Recording::renumber(Trace* trace, Program* program) {
   std::sort(trace->cached_.begin(), trace->cached_.end(),
             [&](int a, int b) { return tree_[a].turn < tree_[b].turn; });
   for (int node : trace->cached_) trace->needed_.push_back(tree_[node].parent);
-  for (size_t i = 0; i < program->steps.size(); ++i)
-    if (program->steps[i].opaque && looks_up_entry(*program->steps[i].opaque))
-      trace->looked_up_.push_back(static_cast<int>(i));
   if (complete) trace->counters_.find(*program, tree_, trace->effects_, trace->output_);
   const std::vector<int>& captures = recorder_.capture_nodes();
   for (size_t slot = 0; slot < captures.size(); ++slot) {

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "cpython/cached_entry.h"
 #include "cpython/traceback_frames.h"
 #include "guard/guards.h"
 #include "passes/lowered.h"
@@ -410,11 +411,25 @@ bool Interpreter::call(const Step& s, const StepPlan& planned, size_t at) {
   return true;
 }
 
+namespace {
+bool calls(const Step& s, PyCFunction function) {
+  PyObject* called = s.opaque ? s.opaque->function.value.ptr() : nullptr;
+  return called && PyCFunction_Check(called) && PyCFunction_GET_FUNCTION(called) == function;
+}
+
+// Which finds it: another way is for those that find none.
+bool looks_up_entry(const Step& s) {
+  bool none = s.opaque && s.opaque->values.size() == 1 && s.opaque->values[0].ptr() == Py_Ellipsis;
+  return !none && calls(s, look_up_entry);
+}
+}  // namespace
+
 // The GIL may not be held: what belongs to Python is not copied.
 bool Interpreter::take(const Step& s, const Given& given) {
   if (s.kind == Step::Kind::Opaque) {
     py::gil_scoped_acquire gil;
     store_value(s, Flattened(given.value.ptr(), nullptr));
+    if (looks_up_entry(s)) note_use(s);
     return true;
   }
   for (size_t i = 0; i < s.results.size(); ++i) store(s.results[i], c10::IValue(given.results[i]));
@@ -683,8 +698,42 @@ bool Interpreter::takes_again(const Step& s, const Flattened& flattened) {
   return false;
 }
 
+// The cache is told of it once the call has an answer.
+void Interpreter::note_use(const Step& s, PyObject* cache, const Entry& entry) {
+  auto is_it = [&](const DoneOnce::Used& one) { return one.node == s.node; };
+  if (std::any_of(done_.used.begin(), done_.used.end(), is_it)) return;
+  done_.used.push_back({s.node, py::reinterpret_borrow<py::object>(cache), entry.key});
+}
+
+// Of one that another trace has found.
+void Interpreter::note_use(const Step& s) {
+  py::gil_scoped_acquire gil;
+  py::object call = s.opaque->call.build({registers_, state_, &program_.numbers, numbers_.data()});
+  PyObject* args = PyTuple_GET_ITEM(call.ptr(), 0);
+  if (Entry entry = entry_of(args); entry.result) note_use(s, PyTuple_GET_ITEM(args, 0), entry);
+}
+
+// What a functools cache holds, without a copy of it; false where it is not what the step gave, which
+// call_own() says more of.
+bool Interpreter::take_cached(const Step& s, size_t at) {
+  if (!looks_up_entry(s)) return false;
+  py::object call = s.opaque->call.build({registers_, state_, &program_.numbers, numbers_.data()});
+  PyObject* args = PyTuple_GET_ITEM(call.ptr(), 0);
+  Entry entry = entry_of(args);
+  if (!entry.result) return false;
+  running_ = &s;
+  Flattened flattened(entry.result, nullptr, true);
+  if (!matches_value(s, flattened)) return false;
+  store_value(s, flattened);
+  note_use(s, PyTuple_GET_ITEM(args, 0), entry);
+  if (static_cast<int>(at) <= plan_.keep_until)
+    opaque_.push_back({at, py::reinterpret_borrow<py::object>(entry.result), nullptr});
+  return true;
+}
+
 // An entry of a container: taking it changes nothing.
 bool Interpreter::take_entry(const Step& s, size_t at) {
+  if (take_cached(s, at)) return true;
   call_own(s);
   stack_.clear();
   Flattened flattened(value_.ptr(), nullptr);
@@ -860,6 +909,7 @@ bool Interpreter::opaque(const Step& s, size_t at) {
   if (s.opaque->asks) return ask_number(s, at);
   if (s.opaque->gives_numbers) return take_entry(s, at);
   if (is_told(s, at)) return true;
+  if (calls(s, begin_entry)) done_.count_uses();
   for (const WrittenByThen& one : s.opaque->written)
     early_.make(one, state_[one.effect.owner],
                 one.value.build({registers_, state_, &program_.numbers, numbers_.data()}));

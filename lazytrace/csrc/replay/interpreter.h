@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "cpython/cached_entry.h"
+#include "cpython/lru_cache.h"
 #include "passes/plan.h"
 #include "replay/early_writes.h"
 #include "replay/emptied.h"
@@ -82,6 +84,10 @@ struct DoneOnce {
     int64_t node;     // of a step that has drawn random numbers
     at::Tensor copy;  // of what it gave, or shuffled
   };
+  struct Used {
+    int64_t node;  // of a step that has looked an entry of a functools cache up
+    py::object cache, key;
+  };
   struct Stray {
     int64_t node = -1;                // of a step that cannot be done again, which has led a run away
     std::shared_ptr<PyObject> value;  // what it gave
@@ -89,10 +95,18 @@ struct DoneOnce {
   std::vector<int> answered;  // numbers that were asked for
   std::vector<Told> told;
   std::vector<Drawn> drawn;
+  std::vector<Used> used;
+  size_t counted = 0;  // of these, which the caches know of
   Stray stray;
+  // A call that makes an entry may drop another one: which one follows from the uses before it.
+  void count_uses() {
+    for (; counted < used.size(); ++counted)
+      use_cached(used[counted].cache.ptr(), used[counted].key.ptr(), 1);
+  }
   bool may_follow = false;  // another run: what is drawn is kept for it
   void clear() {
-    answered.clear(), told.clear(), drawn.clear();
+    answered.clear(), told.clear(), drawn.clear(), used.clear();
+    counted = 0;
     stray = {};
     may_follow = false;
   }
@@ -172,6 +186,9 @@ class Interpreter {
   bool is_drawn(const Step& step);
   bool takes_stray(const Step& step);
   void call_own(const Step& step);
+  void note_use(const Step& step);
+  void note_use(const Step& step, PyObject* cache, const Entry& entry);
+  bool take_cached(const Step& step, size_t at);
   bool take_entry(const Step& step, size_t at);
   py::object answers(const Step& step);
   bool shows_outer(const Flattened& flattened);

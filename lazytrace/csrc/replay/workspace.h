@@ -33,6 +33,7 @@ struct Workspace {
     memory.shells.clear();
     memory.set.clear();
     memory.emptied.clear();
+    memory.done.clear();
   }
 };
 

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "cpython/cached_entry.h"
 #include "cpython/carrier.h"
 #include "cpython/ends.h"
 #include "cpython/imports.h"
@@ -658,11 +657,7 @@ py::object to_python(Answer answer) {
 py::object Trace::end(Workspace* space) const {
   const std::vector<PyObject*>& state = space->values.nodes;
   for (int node : cached_) use_cached(state[tree_[node].parent], tree_[node].key.ptr(), tree_[node].uses);
-  for (int step : looked_up_) {
-    const Tree& call = program().steps[static_cast<size_t>(step)].opaque->call;
-    use_entry(PyTuple_GET_ITEM(
-        call.build({space->registers, state, &program().numbers, space->memory.numbers.data()}).ptr(), 0));
-  }
+  space->memory.done.count_uses();
   space->early.settle();
   if (!counters_.empty()) counters_.catch_up(program(), effects_, state, &space->memory.numbers);
   Tree::Fill fill{space->registers, state, &program().numbers, space->memory.numbers.data()};

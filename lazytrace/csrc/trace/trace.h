@@ -196,7 +196,6 @@ class Trace {
   std::vector<int> needed_;      // nodes whose values are used after the guards were checked
   std::vector<int> weak_;        // nodes that weak references have led to
   std::vector<int> cached_;      // nodes of entries of functools caches, in the order of their last uses
-  std::vector<int> looked_up_;   // steps that look such entries up
   std::vector<Effect> written_;  // these, and writes that left what was there
   bool suits_sizes_ = false;     // whether it may have plans of single sizes
   bool asks_ = false;            // whether Python code that it calls may change what it depends on

@@ -1222,7 +1222,7 @@ std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const 
   program_->random |= step.random;
   program_->hooks_outside |= opaque->hooks_outside;
   step.exit = !opaque->told;
-  if (opaque->tells) note_catching(opaque->name, &step);
+  if (opaque->tells && !opaque->cannot_raise) note_catching(opaque->name, &step);
   // Where it raises, nothing would come to the handler.
   if (opaque->python && step.exit && ended && catches())
     fail(say(reason::CaughtAfterChange, opaque->name, resuming_.why()));

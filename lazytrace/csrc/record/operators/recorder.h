@@ -111,6 +111,7 @@ class Recorder {
   // Whether the next step to be fed is an opaque one; anything else is a divergence.
   void expect_opaque() const { feeding_.expect_opaque(); }
   // Whether it is this one, behind at most so many reads of numbers.
+  bool comes_to(const std::string& name) const { return feeding_.comes_to(name); }
   bool expects(const std::string& name, size_t reads = 0) const { return feeding_.expects(name, reads); }
 
   void add_input(const at::Tensor& tensor);

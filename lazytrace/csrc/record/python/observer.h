@@ -52,6 +52,7 @@ class Observer {
   void leave_values() { provenance_.leave_values(); }
   // Custom functions of autograd that come to operators alone.
   PureFunctions* pure_functions() { return &pure_functions_; }
+  CachedEntries* cached_entries() { return &cached_; }
   // The numpy arrays of the call.
   Unseen* unseen() { return &unseen_; }
 

@@ -318,7 +318,9 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     if (step_->asks && draws_ && !PyFunction_Check(function)) step_->told &= !step_->call.takes_numbers();
     source.number = [&](PyObject* v) { return is_carrier(v) ? numbers->number_of(v) : -1; };
     source.text = [&](PyObject* v) { return is_text(v) ? numbers->texts().find(v) : nullptr; };
-    step_->tells = python && prints_values(function, step_->call) && !wrote_how_to_print();
+    step_->cannot_raise = is_of_steps(function);
+    step_->tells =
+        python && (is_of_steps(function) || (prints_values(function, step_->call) && !wrote_how_to_print()));
     step_->told |= step_->tells;
     if (prints_) read_text_methods(call_.ptr(), provenance);
     step_->free = python && !minds_its_own(function) && !step_->tells;

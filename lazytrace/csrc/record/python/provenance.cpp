@@ -60,6 +60,12 @@ void Provenance::add_input(PyObject* tensor, int reg) {
   hold(tensor);
 }
 
+bool Provenance::has_read(int node, Access access) const {
+  for (int child = node + 1; child < static_cast<int>(tree_->size()); ++child)
+    if ((*tree_)[child].parent == node && (*tree_)[child].access == access) return true;
+  return false;
+}
+
 int Provenance::known(PyObject* object) const {
   const int* found = known_.find(object);
   if (!found || *found < 0) return -1;

@@ -140,6 +140,11 @@ class Provenance {
   }
   // A tuple that a step has taken out of a container of before the call, or its copy that carries numbers. A
   // replay would make another one.
+  // A functools cache in which the call has made an entry, and may have dropped others.
+  void note_filled(PyObject* cache) { filled_.insert(cache); }
+  bool was_filled(PyObject* cache) const { return filled_.count(cache) > 0; }
+  // Whether this was read of the object of a node.
+  bool has_read(int node, Access access) const;
   void note_drawn(const py::object& made) {
     note_made(made.ptr());
     drawn_.push_back(made);
@@ -448,6 +453,7 @@ class Provenance {
   AddressMap<py::object> memories_;  // array of numpy -> tensor
   bool any_memory_ = false;
   std::vector<py::object> drawn_;
+  std::unordered_set<PyObject*> filled_;
   std::vector<int> varying_, stiff_;
   std::pair<PyTypeObject*, PyObject*> counted_ = {nullptr, nullptr};
   std::unordered_set<std::string> fixed_;

@@ -201,7 +201,8 @@ void configure_stand_ins(const py::dict& by_function, const py::dict& dropped, c
 
 bool is_step_of_ours(PyObject* function) {
   return function && (function == scripted_step || function == cached_step || function == given_step ||
-                      function == print_step || function == print_parts || stand_ins().all.count(function));
+                      function == print_step || function == print_parts || fills_entry(function) ||
+                      stand_ins().all.count(function));
 }
 
 namespace {

@@ -496,7 +496,7 @@ void Calls::call_cache(PyObject* callable, PyObject* const* args, Py_ssize_t cou
                        ? py::object()
                        : py::reinterpret_steal<py::object>(cache_key(callable, args, count, keyword_names_));
   PyObject* result = key ? cached_result(callable, key.ptr()) : nullptr;
-  if (!result)
+  if (!result || provenance_->was_filled(callable))
     return recorder_->fail("calls a function with a functools cache, which has no entry for the call");
   if (provenance_->known(callable) >= 0 && (*tree_)[node].expect != Expect::Identity)
     provenance_->read_self(node, callable);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cpython/cached_entry.h"
@@ -14,13 +15,14 @@
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 #include "cpython/values.h"
+#include "record/python/code_facts.h"
 #include "record/python/whole_calls.h"
 
 namespace lazytrace {
 
 namespace {
 
-constexpr char kCachedResult[] = "cached result";
+constexpr char kCachedResult[] = "cached result", kBegins[] = "call without a cached entry";
 
 // As Python is given it while it is recorded. `numbers`: by leaf.
 class CarryingEntry : public Rebuilding {
@@ -69,58 +71,94 @@ PyObject* finder() {
   return function;
 }
 
-// Whether a key is one of calls that differ in numbers which are followed alone. `differs`: whether some do.
-bool is_like(PyObject* key, PyObject* args, bool* differs) {
-  if (is_carrier(args)) {
-    if (!is_plain_number(key)) return false;
-    auto plain = py::reinterpret_steal<py::object>(plain_of_followed(args));
-    *differs |= !same_immutable(key, plain.ptr());
-    return true;
-  }
-  bool tuples = (PyTuple_CheckExact(args) || THPSize_Check(args)) && PyTuple_Check(key);
-  if (!tuples) return key == args || (is_immutable(key) && same_immutable(key, args));
-  bool same = PyTuple_GET_SIZE(args) == PyTuple_GET_SIZE(key);
-  for (Py_ssize_t i = 0; same && i < PyTuple_GET_SIZE(args); ++i)
-    same = is_like(PyTuple_GET_ITEM(key, i), PyTuple_GET_ITEM(args, i), differs);
-  return same;
-}
-
-// Which numbers of an entry are followed: those that are others in the entry of another such call, and all of
-// them if there is none.
-std::string marks_of(PyObject* cache, PyObject* args, PyObject* result) {
-  Giving now("");
-  now.of(result);
-  std::string marks(now.numbers().size(), Giving::kFollowed);
-  PyObject* other = another_result(cache, [&](PyObject* key) {
-    bool differs = false;
-    bool single = !PyTuple_Check(key) && PyTuple_GET_SIZE(args) == 1;
-    return is_like(key, single ? PyTuple_GET_ITEM(args, 0) : args, &differs) && differs;
-  });
-  Giving then("");
-  if (!other || !given(other, "")) return marks;
-  then.of(other);
-  if (then.numbers().size() != marks.size()) return marks;
-  for (size_t i = 0; i < marks.size(); ++i)
-    if (same_immutable(then.numbers()[i], now.numbers()[i])) marks[i] = Giving::kConstant;
-  return marks;
-}
-
-// The marks that a replay has gone by, of what its step gave.
-void read_marks(PyObject* value, std::string* marks) {
-  if (is_plain_number(value)) *marks += Giving::kFollowed;
-  if (PyUnicode_CheckExact(value) && text_of(value)[0] == '#') *marks += Giving::kConstant;
-  if (PyDict_CheckExact(value)) {
-    PyObject *key, *item;
-    for (Py_ssize_t at = 0; PyDict_Next(value, &at, &key, &item);) read_marks(item, marks);
-  } else if (is_container(value)) {
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i)
-      read_marks(PySequence_Fast_GET_ITEM(value, i), marks);
-  }
-}
-
 }  // namespace
 
-bool looks_up_entry(const OpaqueStep& step) { return step.function.value.ptr() == finder(); }
+PyObject* entry_beginner() {
+  static PyMethodDef method = {kBegins, begin_entry, METH_VARARGS, nullptr};
+  static PyObject* const function = PyCFunction_New(&method, self_of_steps());
+  return function;
+}
+
+PyObject* entry_keeper() {
+  static PyMethodDef method = {"cached entry", keep_entry, METH_VARARGS, nullptr};
+  static PyObject* const function = PyCFunction_New(&method, self_of_steps());
+  return function;
+}
+
+namespace {
+PyObject* fill = nullptr;  // kept for the life of the process
+}
+
+void configure_missing_entries(const py::object& instead) { fill = Py_NewRef(instead.ptr()); }
+bool fills_entry(PyObject* function) { return function == fill; }
+
+namespace {
+bool is_of_user(PyObject* cache) {
+  PyObject* function = cached_function(cache);
+  return function && PyFunction_Check(function) && (code_flags(PyFunction_GET_CODE(function)) & kUser);
+}
+}  // namespace
+
+// The function of a cache, if it is one of the user's that a recording can watch.
+py::object CachedEntries::watched(PyObject* cache) const {
+  static PyObject* const name = PyUnicode_InternFromString("__wrapped__");
+  auto shown = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(cache, name));
+  if (!shown) PyErr_Clear();
+  if (!is_of_user(cache) || shown.ptr() != cached_function(cache) || tells_types_apart(cache)) return {};
+  int node = around_->provenance->known(cache);
+  // What was found under a key that is constant must be there when the replay comes to it.
+  if (around_->provenance->has_read(node, Access::Cached)) return {};
+  around_->provenance->note_filled(cache);
+  around_->provenance->read_self(node, cache);
+  around_->provenance->read_child(node, Access::Attribute, name, -1, shown.ptr());
+  return shown;
+}
+
+namespace {
+// The arguments as they lie in a key.
+py::object plain_key(PyObject* part) {
+  bool holds = (PyTuple_CheckExact(part) || THPSize_Check(part)) && holds_followed(part);
+  if (!holds) return py::reinterpret_steal<py::object>(plain_of_followed(part));
+  py::list items;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(part); ++i) items.append(plain_key(PyTuple_GET_ITEM(part, i)));
+  return py::tuple(items);
+}
+}  // namespace
+
+py::object CachedEntries::kept_by_step(const py::object& cache, const py::tuple& args,
+                                       const py::object& made) const {
+  try {
+    std::string key;
+    py::list leaves;
+    for (py::handle one : args) take_apart(one.ptr(), &key, &leaves);
+    TakingApart result;
+    result.add(made.ptr());
+    py::list all;
+    all.append(cache);
+    all.append(py::str(key));
+    all.append(py::str(result.form()));
+    for (const py::list* part : {&std::as_const(leaves), &result.leaves()})
+      for (py::handle leaf : *part) all.append(leaf);
+    return py::tuple(all);
+  } catch (const NotGiven&) {
+    return {};
+  }
+}
+
+void CachedEntries::stand_for_kept(const py::object& cache, const py::tuple& args, const py::object& made) {
+  auto key = plain_key(args.ptr());
+  auto found = py::reinterpret_steal<py::object>(
+      cache_key(cache.ptr(), PySequence_Fast_ITEMS(key.ptr()), PyTuple_GET_SIZE(key.ptr()), nullptr));
+  PyObject* kept = found ? cached_result(cache.ptr(), found.ptr()) : nullptr;
+  TakingApart ours, theirs;
+  ours.add(made.ptr());
+  if (kept) theirs.add(kept);
+  for (size_t i = 0; i < ours.containers().size(); ++i) {
+    auto own = py::reinterpret_borrow<py::object>(ours.containers()[i]);
+    around_->provenance->note_drawn(own);
+    if (ours.form() == theirs.form()) around_->exchange->stands_for(own, theirs.containers()[i]);
+  }
+}
 
 // Whether each replay finds the cache, and what it is asked for.
 bool CachedEntries::can_reach(PyObject* cache, const py::list& leaves) const {
@@ -135,18 +173,17 @@ bool CachedEntries::can_reach(PyObject* cache, const py::list& leaves) const {
          });
 }
 
-// Nothing where a step cannot give it.
+// What is to be called in the place of the cache; nothing where a step cannot give it.
 py::object CachedEntries::take(PyObject* cache, PyObject* const* args, Py_ssize_t count) {
   Recorder* recorder = around_->recorder;
-  std::string form, marks;
+  std::string form;
   py::list leaves;
   for (Py_ssize_t i = 0; i < count; ++i) take_apart(args[i], &form, &leaves);
   if (!can_reach(cache, leaves) || recorder->stopped()) return {};
   auto step_args = [&](bool plain) {
     py::list all;
-    for (py::object one :
-         {py::reinterpret_borrow<py::object>(cache), py::object(py::str(form)), py::object(py::str(marks))})
-      all.append(one);
+    all.append(py::handle(cache));
+    all.append(py::str(form));
     for (py::handle leaf : leaves)
       all.append(plain ? py::reinterpret_steal<py::object>(plain_of_followed(leaf.ptr()))
                        : py::reinterpret_borrow<py::object>(leaf));
@@ -154,44 +191,48 @@ py::object CachedEntries::take(PyObject* cache, PyObject* const* args, Py_ssize_
   };
   Entry entry = entry_of(step_args(true).ptr());
   bool fed = recorder->feeding();
-  if (fed ? !recorder->expects(kCachedResult) : !entry.result) return {};
+  if (!entry.key || (fed && !recorder->expects(kCachedResult))) return {};
   py::object before = fed ? recorder->fed_value() : py::object();
-  bool nothing = fed && before.ptr() == Py_Ellipsis;
-  if (fed && !nothing && entry.result) {
-    read_marks(before.ptr(), &marks);
-  } else if (!nothing && entry.result) {
-    py::tuple call(static_cast<size_t>(count));
-    for (Py_ssize_t i = 0; i < count; ++i) call[static_cast<size_t>(i)] = py::handle(args[i]);
-    if (!given(entry.result, "")) return {};
-    marks = marks_of(cache, call.ptr(), entry.result);
-  }
-  py::object found = nothing ? before : entry.result ? given(entry.result, marks) : py::object();
+  bool nothing = fed ? before.ptr() == Py_Ellipsis : !entry.result;
+  py::object function = nothing ? watched(cache) : py::object();
+  if (nothing && !function) return {};
+  py::object found = nothing        ? py::reinterpret_borrow<py::object>(Py_Ellipsis)
+                     : entry.result ? given(entry.result)
+                                    : py::object();
   // Python finds it by itself: it must be what the replay has found.
   if (!found || (fed && !found.equal(before))) return {};
   py::object result = py::reinterpret_borrow<py::object>(entry.result);
   OpaqueCall call(*around_, finder(), "", step_args(false).ptr(), nullptr, false, true);
   call.gives_numbers();
   call.finish(found.ptr());
-  if (nothing) return {};
-  use_cached(cache, entry.key.ptr(), 1);
-  return recorder->stopped() ? result : CarryingEntry(*around_, call.numbers()).of(result.ptr());
+  if (nothing) {
+    if (recorder->stopped()) return {};
+    py::object parts = py::make_tuple(py::handle(cache), function);
+    return py::reinterpret_steal<py::object>(PyMethod_New(fill, parts.ptr()));
+  }
+  // A replay that has made an entry has counted all uses before that.
+  if (!recorder->comes_to(kBegins)) use_cached(cache, entry.key.ptr(), 1);
+  if (!recorder->stopped()) result = CarryingEntry(*around_, call.numbers()).of(result.ptr());
+  return py::reinterpret_steal<py::object>(PyMethod_New(given_entry_step(), py::make_tuple(result).ptr()));
 }
 
 void CachedEntries::before(Frame f, const Operation& operation) {
   Recorder* recorder = around_->recorder;
   PyObject** callee = operation.action == Action::Calls ? callee_of(f, operation) : nullptr;
   if (!callee || !is_lru_cache(*callee) || recorder->stopped() || !recorder->numbers()) return;
+  if (holds_few(*callee)) return;  // a step calls it once it is full (WholeCalls)
   int count = operation.third + (f.peek(operation.first) != nullptr);
   PyObject* const* args = f.top(count);
   bool any = std::any_of(args, args + count, [](PyObject* one) { return holds_followed(one); });
-  if (!any || recorder->inside_operator()) return;
+  // With a constant key, too: calls with other keys may drop the entry.
+  if (!any && !(recorder->follows_sizes() && is_of_user(*callee))) return;
+  if (recorder->inside_operator()) return;
   try {
-    py::object found = take(*callee, args, count);
-    if (!found) return;
-    for (int i = 1; i <= count; ++i) Py_SETREF(*f.place(i), Py_NewRef(Py_None));
-    PyObject* gives = PyMethod_New(given_entry_step(), py::make_tuple(found).ptr());
-    if (!gives) throw py::error_already_set();
-    Py_SETREF(*callee, gives);
+    py::object instead = take(*callee, args, count);
+    if (!instead) return;
+    bool runs = fills_entry(PyMethod_GET_FUNCTION(instead.ptr()));
+    for (int i = 1; i <= count && !runs; ++i) Py_SETREF(*f.place(i), Py_NewRef(Py_None));
+    Py_SETREF(*callee, instead.release().ptr());
   } catch (const NotGiven&) {
   }
 }
