@@ -22,7 +22,7 @@ from lazytrace.engine.decide import (
 )
 from lazytrace.engine.owner import Owner
 from lazytrace.engine.recording import Finished, Recorded, place, record
-from lazytrace.engine.store import TraceCache
+from lazytrace.engine.store import TraceCache, makes_state
 from lazytrace.engine.switches import total_limit
 from lazytrace.engine.total import evict_over
 from lazytrace.errors import (
@@ -551,9 +551,11 @@ class Attempt:
             return self.cache.refusals.forget(self.key)
         if not loose and about_sizes:
             return self.cache.shapes.keep_plain(structure)
-        # An entry of a cache is there the next time that this size comes.
-        innocent = recorded.reason_code == "cached-function" or (
-            not about_sizes and self.cache.shapes.refused_for(structure, reason)
+        # An entry of a cache is there the next time that this size comes, and so is an optimizer's state.
+        innocent = (
+            recorded.reason_code == "cached-function"
+            or makes_state(reason)
+            or (not about_sizes and self.cache.shapes.refused_for(structure, reason))
         )
         if not loose and resume is None:
             self.cache.shapes.refuse(structure, reason)

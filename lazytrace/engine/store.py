@@ -56,6 +56,15 @@ _REFUSED = -1  # traces are numbered from 0
 _NEVER = (1 << 63) - 1
 
 
+def makes_state(reason: Reason) -> bool:
+    """Whether a call has made state lazily, which is there the next time.
+
+    >>> makes_state(Reason("looks up a missing key of a defaultdict", where="train.py:5"))
+    True
+    """
+    return reason.path.startswith(_MAKES_STATE)
+
+
 @dataclass
 class Refusal:
     """Why a signature runs eagerly, and how often it has."""
@@ -78,7 +87,7 @@ class Refusal:
         >>> [(refusal.due(), refusal.count())[0] for _ in range(8)]
         [True, True, True, True, True, False, True, False]
         """
-        made = self.calls < _MADE_BY and self.reason.path.startswith(_MAKES_STATE)
+        made = self.calls < _MADE_BY and makes_state(self.reason)
         return not self.final and (made or self.calls + 1 in _TRIED_AGAIN_AT)
 
     @property

@@ -508,6 +508,25 @@ def optimizers_that_step_at_each_second_call(trace):
     return trace(step), [call(X(3, 4)) for _ in range(12)], lambda: (critic, actor, state)
 
 
+@cases(hits=8)
+def optimizers_that_step_as_the_number_of_the_step_says(trace):
+    """As above, where both recordings fail at state that is made, the second one as it follows the number."""
+    torch.manual_seed(0)
+    critic, actor = nn.Linear(4, 1), nn.Linear(4, 1)
+    often, seldom = torch.optim.Adam(critic.parameters()), torch.optim.Adam(actor.parameters())
+
+    def step(x, number):
+        often.zero_grad()
+        critic(x).pow(2).sum().backward()
+        often.step()
+        if number % 2 == 0:
+            seldom.zero_grad()
+            actor(x).pow(2).sum().backward()
+            seldom.step()
+
+    return trace(step), [call(X(3, 4), number) for number in range(1, 15)], lambda: (critic, actor)
+
+
 # ---------------------------------------------------------------- numpy
 @cases(hits=6)
 def angles_and_multiples(trace):
