@@ -385,6 +385,26 @@ def an_entry_is_kept(trace):
     return trace(fn), steps(14), lambda: [s.last, s.pool]
 
 
+@cases(hits=6)
+def arrays_are_drawn_after_gradients_are_let_go(trace):
+    """What stands for the memory of an array may lie where something of a gradient has been."""
+    torch.manual_seed(0)
+    net = nn.Linear(3, 1)
+    pool = [(np.random.randn(3), np.random.randn()) for _ in range(50)]
+
+    def f():
+        for _ in range(2):
+            states, rewards = zip(*random.sample(pool, 20), strict=True)
+            loss = (
+                (net(torch.tensor(np.array(states), dtype=torch.float)).sum(1) - sum(rewards)).pow(2).mean()
+            )
+            net.zero_grad()
+            loss.backward()
+        return loss
+
+    return trace(f), steps(8), lambda: net
+
+
 @cases(hits=1)
 def two_entries_change_places(trace):
     s = Holder(pool=rows(5))

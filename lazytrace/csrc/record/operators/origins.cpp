@@ -128,7 +128,8 @@ void Origins::outlives(const at::Tensor& tensor) {
   auto* storage = storage_of(tensor);
   if (!storage) return;
   bool drawn = drawn_.count(storage) > 0;
-  if (external_.insert(storage).second && !drawn) outer_ranges_.push_back(range_of(storage));
+  if (external_.emplace(storage, tensor.storage().getWeakStorageImpl()).second && !drawn)
+    outer_ranges_.push_back(range_of(storage));
   meets_drawn_ |= drawn || meets(drawn_ranges_, range_of(storage));
 }
 
@@ -149,8 +150,8 @@ bool Origins::draw(const at::Tensor& tensor) {
   Range range = range_of(storage);
   if (meets(outer_ranges_, range)) return false;
   drawn_ranges_.push_back(range);
-  external_.insert(storage);
-  drawn_.emplace(storage, tensor.storage().getWeakStorageImpl());
+  external_.emplace(storage, tensor.storage().getWeakStorageImpl());
+  drawn_.insert(storage);
   return true;
 }
 

@@ -103,8 +103,10 @@ class Origins {
   std::unordered_map<c10::TensorImpl*, Explained> explained_;
   std::vector<at::Tensor> explained_keep_;
   std::unordered_map<c10::GeneratorImpl*, int> generators_;  // kept by their Python objects, which are held
-  std::unordered_set<c10::StorageImpl*> external_;
-  std::unordered_map<c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> drawn_;
+  // A weak reference to each keeps addresses apart: a gradient of before the call may be gone by now, and
+  // what is drawn then lies elsewhere.
+  std::unordered_map<c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> external_;
+  std::unordered_set<c10::StorageImpl*> drawn_;  // among them
   // The memory of all of these and of the others, by address.
   using Range = std::pair<uintptr_t, uintptr_t>;
   static Range range_of(const c10::StorageImpl* storage);
