@@ -802,6 +802,11 @@ class Operand:
         return _each(array) if _has_few_rows(array) else array
 
     @staticmethod
+    def turned(array: Any) -> Any:
+        """What is asked for `[::-1]` instead, where that is gone through at once."""
+        return _Turned(array) if _has_few_rows(array) else Operand(array)
+
+    @staticmethod
     def parts(array: Any) -> Any:
         """Its items, all at once."""
         return list(_each(array)) if _has_few_rows(array) else array
@@ -991,9 +996,21 @@ def _has_few_rows(array: Any) -> bool:
     return True
 
 
-def _each(array: Any) -> Any:
+class _Turned:
+    """An array of which a loop goes through the items from its end on."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __getitem__(self, key: slice) -> Any:
+        return _each(self.array, -1)
+
+
+def _each(array: Any, step: int = 1) -> Any:
     operand = Operand(array)
-    for place in range(len(array)):
+    for place in range(len(array))[::step]:
         # What holds it may outlive the recording, as a zip that is returned.
         yield operand[place] if core.is_recording() else array[place]
 

@@ -105,7 +105,7 @@ _KEEPERS += [
 _KEEPERS += [object.__setattr__, object.__init__, object.__new__, tuple.__new__, functools.partial]
 _KEEPERS += [
     getattr(list, name)
-    for name in ("append", "insert", "extend", "copy", "pop", "clear", "__setitem__", "__iter__")
+    for name in ("append", "insert", "extend", "copy", "pop", "clear", "reverse", "__setitem__", "__iter__")
 ]
 _KEEPERS += [
     getattr(kind, name)
@@ -119,7 +119,17 @@ _KEEPERS += [vars(itertools.chain)["from_iterable"]]
 _KEEPERS += [dict.clear, dict.popitem, collections.OrderedDict.clear, collections.deque.clear]
 _KEEPERS += [
     getattr(collections.deque, name)
-    for name in ("append", "appendleft", "extend", "extendleft", "copy", "pop", "popleft", "__iter__")
+    for name in (
+        "append",
+        "appendleft",
+        "extend",
+        "extendleft",
+        "copy",
+        "pop",
+        "popleft",
+        "reverse",
+        "__iter__",
+    )
 ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 import warnings
+from collections import deque
 
 import numpy as np
 import pytest
@@ -914,3 +915,138 @@ def test_arrays_of_tensors_are_written(body):
         return trace(body_of), calls(8), seen
 
     assert agree(make).count("hits") >= 5
+
+
+# ---------------------------------------------------------------- from the end on
+def advantages(x):
+    """As many a PPO has it."""
+    deltas, advantage, found = (x * 2).reshape(-1, 1).numpy(), 0.0, []
+    for delta in deltas[::-1]:
+        advantage = 0.9 * advantage + delta[0]
+        found.append([advantage])
+    found.reverse()
+    return torch.tensor(found, dtype=torch.float), found
+
+
+def written_on_the_way(x):
+    """The loop comes to places that it has written to."""
+    a, found = (x * 2).numpy(), []
+    for place, value in zip(range(len(a)), a[::-1], strict=True):
+        found.append(value)
+        a[len(a) - 2 - place] += 1
+    return found, a
+
+
+def written_by_the_loop(x):
+    a, found = (x * 2).numpy(), []
+    for value in a[::-1]:
+        found.append(value)
+        a[0] += 1
+    return found, a
+
+
+def rows_that_are_written(x):
+    t = torch.stack([x, x * 2])
+    for row in t.numpy()[::-1]:
+        row *= 2
+        row[0] = 5
+    return t
+
+
+def ended_early(x):
+    found = []
+    for value in (x * 2).numpy()[::-1]:
+        found.append(value)
+        if value > 3:
+            break
+    return found
+
+
+def in_a_deque(x):
+    found = deque()
+    for value in x.numpy():
+        found.append(value * 2)
+    found.reverse()
+    return list(found)
+
+
+HELD = np.arange(3.0)
+FROM_THE_END = {
+    "advantages": advantages,
+    "written by the loop": written_by_the_loop,
+    "rows": rows_that_are_written,
+    "ended": ended_early,
+    "comprehension": lambda x: [value * 2 for value in x.numpy()[::-1]],
+    "drawn": lambda x: [value * x for value in np.random.rand(3)[::-1]],
+    "state": lambda x: [value * x for value in HELD[::-1]],
+    "nothing": lambda x: [value * 2 for value in np.zeros((0, 3))[::-1]] or x,
+    "deque": in_a_deque,
+}
+
+
+@pytest.mark.parametrize("body", FROM_THE_END)
+def test_loops_from_the_end(body):
+    assert agree(drawing(FROM_THE_END[body])).count("hits") >= 5
+
+
+@pytest.mark.parametrize(
+    "body",
+    {
+        "kept": lambda x: (x * 2).numpy()[::-1],
+        "looped over twice": lambda x: [a := x.numpy()[::-1], list(map(float, a)), [v * 2 for v in a]],
+        "every second": lambda x: [v * 2 for v in x.numpy()[::-2]],
+        "beside": written_on_the_way,
+    }.values(),
+)
+def test_views_from_the_end_run_eagerly(body):
+    assert agree(drawing(body)).count("hits") == 0
+
+
+# ---------------------------------------------------------------- into dicts
+class Log:
+    """As the logger of an agent."""
+
+    def __init__(self):
+        self.epoch = {"q": [], "loss": []}
+
+    def store(self, **values):
+        for name, value in values.items():
+            self.epoch[name].append(value)
+
+
+def names_of(**values):
+    return list(values)
+
+
+def found_in(x):
+    return {"q": (x * 2).numpy()}
+
+
+INTO_DICTS = {
+    "a method": lambda x, log: log.store(loss=x.sum().item(), **found_in(x)),
+    "a function": lambda x, log: names_of(**found_in(x)),
+    "merged": lambda x, log: {"loss": 1, **found_in(x)},
+    "updated": lambda x, log: [d := {"loss": 1}, d.update({"q": (x * 2).numpy()})],
+    "by name": lambda x, log: [d := {"loss": 1}, d.update(q=(x * 2).numpy(), loss=[x.numpy()])],
+}
+
+
+@pytest.mark.parametrize("body", INTO_DICTS)
+def test_arrays_go_from_dict_to_dict(body):
+    def make(trace):
+        log = Log()
+        return trace(lambda x: INTO_DICTS[body](x, log)), calls(), lambda: log.epoch
+
+    assert agree(make).count("hits") >= 6
+
+
+@pytest.mark.parametrize("pairs", [lambda a: [a], lambda a: a.reshape(1, 2), lambda a: (a, a)])
+def test_arrays_as_pairs_are_looked_at(pairs):
+    """A dict that is updated with pairs looks at what is in them."""
+
+    def body(x):
+        d = {}
+        d.update(pairs((x * 2).numpy()[:2]))
+        return d
+
+    assert agree(drawing(body)).count("hits") == 0

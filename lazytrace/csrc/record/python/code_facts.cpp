@@ -169,6 +169,13 @@ CodeFacts* decoded_facts_of(PyObject* code) {
   return facts;
 }
 
+bool is_gone_through(Frame f) {
+  const std::vector<Operation>& operations = decoded_facts_of(f.code())->operations;
+  auto at = static_cast<size_t>(f.instruction()) + 1;
+  while (at < operations.size() && (is_inline_cache(operations[at]) || prepares_call(operations[at]))) ++at;
+  return at < operations.size() && operations[at].action == Action::Iterates;
+}
+
 uintptr_t code_flags(PyObject* code) { return facts_of(code)->flags; }
 
 bool is_trusted_callable(PyObject* object) {

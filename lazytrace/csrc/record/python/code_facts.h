@@ -72,6 +72,9 @@ CodeFacts* facts_of(PyObject* code);
 // The same with its instructions.
 CodeFacts* decoded_facts_of(PyObject* code);
 
+// Whether what the instruction gives is gone through at once, and seen by nobody.
+bool is_gone_through(Frame f);
+
 // Told by Python once: the folders of torch, of lazytrace and of the standard library, and the code objects
 // that are opaque steps.
 void configure_observer(const std::string& torch_folder, const std::string& own_folder,

@@ -256,14 +256,6 @@ bool goes_through_later(PyObject* callee) {
   return std::find(std::begin(all), std::end(all), callee) != std::end(all);
 }
 
-// Whether what the call gives is gone through at once, and seen by nobody.
-bool is_gone_through(Frame f) {
-  const std::vector<Operation>& operations = decoded_facts_of(f.code())->operations;
-  auto at = static_cast<size_t>(f.instruction()) + 1;
-  while (at < operations.size() && (is_inline_cache(operations[at]) || prepares_call(operations[at]))) ++at;
-  return at < operations.size() && operations[at].action == Action::Iterates;
-}
-
 // Whether what the call of one argument gives is an argument of a call to zip() or the like, which is on the
 // stack already, and seen by nobody else.
 bool is_handed_on(Frame f) {
@@ -379,7 +371,9 @@ void Instructions::dispatch_protocols(Frame f, const Operation& operation) {
     case Action::AsksLength:
       return protocols_->read_length(first);
     case Action::Merges:
-      consumption_->consume(first, Consumer::Compares);
+      // Nothing looks at the values of a dict on their way into another one.
+      PyDict_CheckExact(first) ? consumption_->keep_entries(&first, 1, Consumer::Compares)
+                               : consumption_->consume(first, Consumer::Compares);
       consumption_->look_up_entries(first);
       return protocols_->read_iteration(first);
     case Action::Unpacks:

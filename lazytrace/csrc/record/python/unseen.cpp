@@ -79,7 +79,7 @@ void configure_unseen(const py::dict& lists, const py::dict& arrays, const py::d
 namespace {
 struct OfArrays {
   PyObject *operand = nullptr, *index = nullptr, *methods = nullptr, *values = nullptr;
-  PyObject *for_number = nullptr, *rows = nullptr, *parts = nullptr;
+  PyObject *for_number = nullptr, *rows = nullptr, *parts = nullptr, *turned = nullptr;
   // Callable -> what is called instead. `makers`: whatever it is given.
   AddressMap<PyObject*> functions, makers;
   AddressSet steps, lists;
@@ -101,6 +101,7 @@ void configure_arrays(ArrayCalls calls) {
   all.for_number = py::object(calls.operand.attr("for_number")).release().ptr();
   all.rows = py::object(calls.operand.attr("rows")).release().ptr();
   all.parts = py::object(calls.operand.attr("parts")).release().ptr();
+  all.turned = py::object(calls.operand.attr("turned")).release().ptr();
   own_steps().steps.insert(all.for_number);
   all.operand = calls.operand.release().ptr();
   all.index = calls.index.release().ptr();
@@ -478,6 +479,17 @@ bool Unseen::exchange_attribute(Frame f, const Operation& operation) {
   return found;
 }
 
+namespace {
+// `[::-1]`, of which numpy makes a view that torch has none of.
+bool turns_around(PyObject* key) {
+  if (!PySlice_Check(key)) return false;
+  auto* slice = reinterpret_cast<PySliceObject*>(key);
+  int overflow = 0;
+  return slice->start == Py_None && slice->stop == Py_None && PyLong_CheckExact(slice->step) &&
+         PyLong_AsLongAndOverflow(slice->step, &overflow) == -1 && !overflow;
+}
+}  // namespace
+
 bool Unseen::exchange_item(Frame f, const Operation& operation) {
   PyObject **container = f.place(operation.first), **key = f.place(operation.second);
   bool indexes = follows_any(*key);
@@ -491,6 +503,8 @@ bool Unseen::exchange_item(Frame f, const Operation& operation) {
   bool sets = operation.action == Action::SetsItem;
   if (sets && !operation.third) return false;
   if (!follows(*container) && !(indexes && !sets && is_numpy_array(*container))) return false;
+  if (!sets && turns_around(*key) && is_gone_through(f))
+    return exchange_rows(container, of_arrays().turned), true;
   return exchange_operand(container), true;
 }
 

@@ -413,7 +413,8 @@ void Calls::call_extended(PyObject* callable, PyObject* args, PyObject* kwargs) 
   Py_ssize_t positional = static_cast<Py_ssize_t>(all.size());
   if (kwargs && PyDict_Check(kwargs) && is_lru_cache(callable))
     return call_cache_by_name(callable, all, kwargs);
-  if (kwargs && PyDict_Check(kwargs) && !PyFunction_Check(callable)) {
+  PyObject* called = PyMethod_Check(callable) ? PyMethod_GET_FUNCTION(callable) : callable;
+  if (kwargs && PyDict_Check(kwargs) && !PyFunction_Check(called)) {
     PyObject *key, *value;
     Py_ssize_t position = 0;
     while (PyDict_Next(kwargs, &position, &key, &value)) consumption_->consume(value, Consumer::Reads);
@@ -752,6 +753,17 @@ void Calls::keep_items(PyObject* const* args, Py_ssize_t count) {
   std::copy_if(args, args + count, std::back_inserter(others),
                [](PyObject* one) { return !is_plain_array(one); });
   consumption_->keep_entries(others.data(), static_cast<Py_ssize_t>(others.size()), Consumer::Compares);
+}
+
+// Of `dict.update`: one that goes through another dict, or through pairs, which may be arrays.
+void Calls::keep_update(PyObject* const* args, Py_ssize_t count) {
+  Py_ssize_t named = keyword_names_ && !keywords_ ? PyTuple_GET_SIZE(keyword_names_) : 0;
+  Py_ssize_t positional = count - named;
+  if (positional == 1 && PyDict_CheckExact(args[0]))
+    consumption_->keep_entries(args, 1, Consumer::Compares);
+  else
+    consumption_->hand_over(args, positional, Consumer::Compares);
+  keep_items(args + positional, named);
 }
 
 void Calls::look_up_entries(PyObject* const* args, Py_ssize_t count) {
@@ -1332,6 +1344,8 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
       consumption_->keep_entries(args, count, Consumer::Compares);
     else if (PyList_CheckExact(self) && name == "insert" && count == 2)
       consumption_->hand_over(args, 1, Consumer::Compares), keep_items(args + 1, 1);
+    else if (PyDict_CheckExact(self) && name == "update")
+      keep_update(args, count);
     else
       consumption_->hand_over(args, count, Consumer::Compares);
     if (PyDict_Check(self)) look_up_entries(args, count);

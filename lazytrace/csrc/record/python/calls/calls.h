@@ -85,6 +85,7 @@ class Calls {
   void perform_on_objects(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count);
   void ask_abstract_classes(PyObject* const* args, Py_ssize_t count);
   void keep_items(PyObject* const* args, Py_ssize_t count);
+  void keep_update(PyObject* const* args, Py_ssize_t count);
   void look_up_entries(PyObject* const* args, Py_ssize_t count);
   void read_abstractness(PyTypeObject* type);
   void read_abstractness_within(PyObject* type);
