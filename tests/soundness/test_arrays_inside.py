@@ -970,7 +970,7 @@ def in_a_deque(x):
     return list(found)
 
 
-HELD = np.arange(3.0)
+RAMP = np.arange(3.0)
 FROM_THE_END = {
     "advantages": advantages,
     "written by the loop": written_by_the_loop,
@@ -978,7 +978,7 @@ FROM_THE_END = {
     "ended": ended_early,
     "comprehension": lambda x: [value * 2 for value in x.numpy()[::-1]],
     "drawn": lambda x: [value * x for value in np.random.rand(3)[::-1]],
-    "state": lambda x: [value * x for value in HELD[::-1]],
+    "state": lambda x: [value * x for value in RAMP[::-1]],
     "nothing": lambda x: [value * 2 for value in np.zeros((0, 3))[::-1]] or x,
     "deque": in_a_deque,
 }
@@ -1050,3 +1050,71 @@ def test_arrays_as_pairs_are_looked_at(pairs):
         return d
 
     assert agree(drawing(body)).count("hits") == 0
+
+
+class LogByName(Log):
+    """As another logger of an agent."""
+
+    def store(self, **values):
+        for name, value in values.items():
+            if name not in self.epoch.keys():  # noqa: SIM118
+                self.epoch[name] = []
+            self.epoch[name].append(value)
+
+
+def test_names_of_a_dict_of_arrays():
+    def make(trace):
+        log = LogByName()
+
+        def body(x):
+            log.store(q=(x * 2).numpy(), v=(x * 3).numpy())
+            return len(log.epoch.keys()), len(log.epoch.values()), len(log.epoch.items())
+
+        def other():
+            log.epoch = {"q": [np.zeros(2)], "loss": []}
+
+        made = [*calls(6), other, *calls(4), lambda: log.epoch.pop("loss"), *calls(4)]
+        return trace(body), made, lambda: log.epoch
+
+    assert agree(make).count("hits") >= 8
+
+
+VIEWS_OF_DICTS = {
+    "contains": lambda view: "a" in view,
+    "length": len,
+    "truth": bool,
+    "another": lambda view: ("b" in view, len(view)),
+}
+
+
+@pytest.mark.parametrize("how", VIEWS_OF_DICTS)
+@pytest.mark.parametrize("reached", ["attribute", "argument", "made"])
+def test_views_of_dicts_of_arrays(how, reached):
+    """They are of another dict later, or that has other keys."""
+
+    def make(trace):
+        one, two = {"a": [np.zeros(2)], "b": 1}, {"c": [np.zeros(3)]}
+        held = types.SimpleNamespace(view=one.keys(), dict=one)
+
+        def body(x, view=None):
+            found = {
+                "attribute": lambda: held.view,
+                "argument": lambda: view,
+                "made": lambda: held.dict.keys(),
+            }
+            return x, VIEWS_OF_DICTS[how](found[reached]())
+
+        def later():
+            held.view, held.dict = two.keys(), two
+
+        def one_call(d):
+            return call(X(), *([d.keys()] if reached == "argument" else []))
+
+        changes = [lambda: two.update(a=2), lambda: two.pop("c"), lambda: two.clear()]
+        made = [one_call(one) for _ in range(4)] + [later] + [one_call(two) for _ in range(3)]
+        for change in changes:
+            made += [change, *[one_call(two) for _ in range(3)]]
+        return trace(body), made
+
+    tracer = agree(make)
+    assert tracer.count("hits") >= 5 if reached == "made" else tracer.reasons()

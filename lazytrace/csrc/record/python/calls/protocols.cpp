@@ -44,15 +44,6 @@ void Protocols::read_item(PyObject* object, PyObject* key) {
   read_operand(object);
 }
 
-void Protocols::read_length(PyObject* object) {
-  classes_->read_special(object, "__bool__");
-  classes_->read_special(object, "__len__");
-  if (is_tensor(object) || is_immutable(object)) return;
-  if (c_base(Py_TYPE(object)) != &PyBaseObject_Type && !is_container(object) && !containers_->follows(object))
-    return consumption_->consume(object, Consumer::Reads);
-  containers_->read_length(object);
-}
-
 namespace {
 // The plain dict that a view of C shows; null of anything else.
 PyObject* dict_behind(PyObject* view) {
@@ -63,6 +54,16 @@ PyObject* dict_behind(PyObject* view) {
   return PyDict_CheckExact(dict) || is_default_dict(dict) ? dict : nullptr;
 }
 }  // namespace
+
+void Protocols::read_length(PyObject* object) {
+  if (PyObject* dict = dict_behind(object)) provenance_->meet(object = dict);
+  classes_->read_special(object, "__bool__");
+  classes_->read_special(object, "__len__");
+  if (is_tensor(object) || is_immutable(object)) return;
+  if (c_base(Py_TYPE(object)) != &PyBaseObject_Type && !is_container(object) && !containers_->follows(object))
+    return consumption_->consume(object, Consumer::Reads);
+  containers_->read_length(object);
+}
 
 void Protocols::read_iteration(PyObject* object) {
   classes_->read_special(object, "__iter__");
@@ -87,6 +88,9 @@ void Protocols::read_contains(PyObject* container, PyObject* item) {
   consumption_->consume(item, Consumer::Compares);
   if (is_immutable(container)) return;
   if (PyDict_Check(container) && is_key(item)) return containers_->read_key(container, item);
+  // `name in log.keys()` looks at no value either.
+  PyObject* behind = Py_IS_TYPE(container, &PyDictKeys_Type) ? dict_behind(container) : nullptr;
+  if (behind && is_key(item)) return provenance_->meet(behind), containers_->read_key(behind, item);
   if (containers_->read_entry(container, item)) return;
   if (can_ask_for_member(container, item)) return containers_->read_member(container, item);
   if (PyIter_Check(container)) containers_->advance(container);
