@@ -256,6 +256,37 @@ def data_of_a_tensor_that_is_read_twice(trace):
     return trace(lambda x: (state["a"].data * x, state["a"].data.sin())), around(other, X())
 
 
+@cases(hits=3)
+def data_of_data(trace):
+    """`.cpu()` gives the tensor itself, and no step sees the `.data` between."""
+    state = {"a": torch.tensor([0.1, 0.2, 0.3])}
+
+    def other():
+        state["a"] = torch.tensor([0.4, 0.5, 0.6])
+
+    def fn(x):
+        y = x * 2
+        y.data.cpu().data.add_(1)
+        return state["a"].data.data.cpu().data * x, y
+
+    return trace(fn), around(other, X())
+
+
+@cases(eager="uses a tensor of unknown origin")
+def data_of_data_of_two_tensors_of_one_memory(trace):
+    state = {"a": torch.tensor([0.1, 0.2, 0.3])}
+    state["b"] = state["a"].detach()
+
+    def fn(x):
+        first, second = state["a"].data, state["b"].data.data
+        return first.data.mul(x), second.sin()
+
+    def apart():
+        state["b"] = torch.tensor([0.4, 0.5, 0.6])
+
+    return trace(fn), around(apart, X())
+
+
 @cases(hits=1)
 def data_of_a_computed_tensor_before_an_exit(trace):
     def fn(x):

@@ -120,6 +120,14 @@ void Recorder::add_input(const at::Tensor& tensor) {
 int Recorder::data_register(const at::Tensor& tensor) {
   if (tensor.requires_grad()) return -1;
   std::vector<at::Tensor> sources = origins_.sources_of(tensor);
+  // `x.data.cpu().data`: one between that no step has seen is the `.data` of those before it, if they are
+  // one.
+  for (size_t i = 1; i < sources.size() && !stopped(); ++i) {
+    std::vector<at::Tensor> before(sources.begin(), sources.begin() + static_cast<std::ptrdiff_t>(i));
+    bool between = !knows(sources[i]) && !sources[i].requires_grad() && origins_.has_read_data(sources[i]);
+    if (!between || !origins_.show_one(before)) continue;
+    if (int from = register_of(sources[0]); from >= 0) add_data(sources[i], sources[0], from);
+  }
   bool one = origins_.show_one(sources);
   for (const at::Tensor& source : sources) {
     // Of two tensors that show the same memory now, at the next call each may show its own. A function that
