@@ -30,6 +30,11 @@ def class_names(ask: Callable[..., tuple[str, ...]], cls: type) -> tuple[str, ..
     return names
 
 
+def is_plain_text(text: str) -> bool:
+    """Whether it is a str, or stands for one, and none of a class that says itself how it is written."""
+    return bool(core.aside(lambda: type(text) is str or core.is_followed(text)))
+
+
 _RANDOM: Final = random.Random
 
 

@@ -41,6 +41,7 @@ from lazytrace.library import (
 from lazytrace.library_calls import (
     begin_entry,
     class_names,
+    is_plain_text,
     keep_entry,
     may_clone,
     retain,
@@ -77,6 +78,8 @@ _STRFTIME: Final = time.strftime
 _COPY_TENSOR: Final[Any] = torch.Tensor.__deepcopy__
 _RETAIN: Final[Any] = torch.Tensor.retain_grad
 _EMPTY_LIKE: Final[Any] = torch.empty_like
+_ENTRIES: Final[Any] = tuple.__iter__
+_ENTRY: Final[Any] = tuple.__getitem__
 _OF_BARS: Final = (
     "close", "clear", "refresh", "reset", "set_description", "set_description_str", "set_postfix",
     "set_postfix_str", "unpause", "update",
@@ -103,7 +106,8 @@ class _Memo(dict[Any, Any]):
 
 def replace(function: Any, record: Any, /, **changes: Any) -> Any:
     """`_replace` of a named tuple, which pops what has changed out of a dict in C."""
-    if not issubclass(type(record), tuple):
+    cls: Any = type(record)
+    if not issubclass(cls, tuple) or cls.__iter__ is not _ENTRIES or cls.__getitem__ is not _ENTRY:
         return function(record, **changes)
     fields = record._fields
     known = fields_of(function)
@@ -117,7 +121,7 @@ def replace(function: Any, record: Any, /, **changes: Any) -> Any:
 
 def write(file: Any, text: Any, /) -> Any:
     """`write` of a text file, whose result nobody asks for."""
-    if not isinstance(text, str):
+    if not isinstance(text, str) or not is_plain_text(text):  # print() would write what its class says
         return file.write(text)
     print(text, end="", file=file)
     return None
@@ -125,12 +129,16 @@ def write(file: Any, text: Any, /) -> Any:
 
 def flush(file: Any, /) -> Any:
     """`flush` of a text file."""
-    if not isinstance(file, io.TextIOBase):
+    cls: Any = type(file)
+    writes = cls.write if isinstance(file, io.TextIOBase) else None  # which print() calls of a text of nothing
+    if writes is not _WRITE and writes is not _WRITE_IN_MEMORY:
         return file.flush()
     print(end="", file=file, flush=True)
     return None
 
 
+_WRITE: Final = io.TextIOWrapper.write
+_WRITE_IN_MEMORY: Final = io.StringIO.write
 _DEEPEST: Final = 20
 _OPTIONS_OF_DUMP: Final = ("indent", "sort_keys", "separators")
 

@@ -169,7 +169,9 @@ largest, smallest = _extreme("Max", max), _extreme("Min", min)
 
 def total_of(items: Any, /, start: Any = 0) -> Any:
     """`sum`."""
-    return reduce(operator.add, items, start) if isinstance(items, list | tuple) else sum(items, start)
+    if isinstance(items, list | tuple) and not isinstance(start, str | bytes | bytearray):  # it refuses these
+        return reduce(operator.add, items, start)
+    return sum(items, start)
 
 
 def product(items: Any, /, *, start: Any = 1) -> Any:

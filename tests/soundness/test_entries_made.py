@@ -1,4 +1,4 @@
-"""Functions with a `functools` cache that has no entry for a size: the entry is made, and is that of the plain call."""
+"""Functions whose `functools` cache has no entry for a size: it is made, and is that of the plain call."""
 
 from __future__ import annotations
 

@@ -317,6 +317,44 @@ def what_is_written_is_no_text(trace):
     return trace(step), calls(), out.getvalue
 
 
+class Loud(str):
+    __slots__ = ()
+
+    def __str__(self):
+        return self.upper() + "!"
+
+
+@cases(eager="calls-method")
+def what_is_written_is_no_plain_text(trace):
+    out, texts = io.StringIO(), Log()
+    texts.text = Loud("a")
+
+    def step(x):
+        out.write(texts.text)  # as it is, and not what print() would make of it
+        return x
+
+    return trace(step), around(lambda: setattr(texts, "text", Loud("b")), X()), out.getvalue
+
+
+@cases(eager="calls-method")
+def a_file_that_counts_its_writes_is_flushed(trace):
+    out = Counting()
+
+    def step(x):
+        out.flush()  # print(end="", flush=True) would write a text of nothing
+        return x
+
+    return trace(step), calls(), lambda: out.writes
+
+
+class Counting(io.StringIO):
+    writes = 0
+
+    def write(self, text):
+        self.writes += 1
+        return io.StringIO.write(self, text)
+
+
 @cases(eager="calls-method")
 def what_was_written_is_read(trace):
     out = io.StringIO()

@@ -55,6 +55,30 @@ def made_by_replace_and_make(trace):
     return trace(fn), [call(X())] * 4
 
 
+class Doubled(Pair):
+    def __iter__(self):
+        return iter((self.a * 2, 7.0))
+
+
+class Named(Pair):
+    def __getitem__(self, place):
+        return getattr(self, place) if isinstance(place, str) else 5.0
+
+
+@cases(eager="hands .pop() to C code")
+def replaced_in_one_that_is_gone_through_in_its_own_way(trace):
+    def fn(x):
+        pair = Doubled(x, 3.0)._replace(a=x + 1)
+        return pair.a * pair.b
+
+    return trace(fn), [call(X())] * 4
+
+
+@cases(eager="hands .pop() to C code")
+def replaced_in_one_that_has_items_of_its_own(trace):
+    return trace(lambda x: x * Named(x, 3.0)._replace(a=x + 1)["b"]), [call(X())] * 4
+
+
 @pytest.mark.parametrize("way", [BySuper, ByName])
 def test_exchanged_between_calls(monkeypatch, way):
     """The function that makes the tuple is another one, or has other code."""
