@@ -130,7 +130,8 @@ def write(file: Any, text: Any, /) -> Any:
 def flush(file: Any, /) -> Any:
     """`flush` of a text file."""
     cls: Any = type(file)
-    writes = cls.write if isinstance(file, io.TextIOBase) else None  # which print() calls of a text of nothing
+    # print() calls it for a text of nothing, too.
+    writes = cls.write if isinstance(file, io.TextIOBase) else None
     if writes is not _WRITE and writes is not _WRITE_IN_MEMORY:
         return file.flush()
     print(end="", file=file, flush=True)

@@ -145,8 +145,7 @@ def record(
         result = recording.run(function, args, kwargs)
         ran = perf_counter()
         native = recording.finish(result, check)
-        if native is None:
-            result = recording.as_it_would_be(result)
+        result = recording.as_it_would_be(result)
         judged = perf_counter()
         if native is not None and not native.changes_state:
             steady = steady and key_now() == call.key

@@ -81,6 +81,10 @@ def test_schedule_of_numpy(name, inside):
 
 
 # ---------------------------------------------------------------- what is computed with them
+class Mine(float):
+    """Its operators come first where it stands on the left, and give floats."""
+
+
 OTHERS = {
     "int": lambda x, st: 3,
     "float": lambda x, st: 2.5,
@@ -92,6 +96,7 @@ OTHERS = {
     "value": lambda x, st: x[2].item(),
     "float32": lambda x, st: np.float32(1.5),
     "int64": lambda x, st: np.int64(2),
+    "of the user's": lambda x, st: Mine(1.5),
 }
 OPERATIONS = {
     "+": lambda a, b: a + b,
@@ -110,7 +115,7 @@ OPERATIONS = {
     "divmod": lambda a, b: divmod(a, b)[1],
 }
 # Numpy's numbers of other kinds read what they are put together with.
-FOLLOWED = [name for name in OTHERS if name not in ("bool", "float32", "int64")]
+FOLLOWED = [name for name in OTHERS if name not in ("bool", "float32", "int64", "of the user's")]
 
 
 @pytest.mark.parametrize("turned", [False, True])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections import deque
+from collections import defaultdict, deque
 
 import numpy as np
 import pytest
@@ -140,6 +140,37 @@ def while_it_is_gone_through(s, x):
     return found
 
 
+def in_what_the_call_makes(s, x):
+    drawn = s.pool[s.n % 4]
+    made, table = Holder(), defaultdict(list)
+    made.one, made.more, table["one"] = drawn, [drawn], drawn
+
+    def with_default(one=drawn):
+        return one
+
+    def waits():
+        kept = drawn
+        yield 0
+        yield kept
+
+    def outer():
+        kept = drawn
+        return lambda: kept
+
+    waiting, inner = waits(), outer()
+    next(waiting)
+    ends_the_recording()
+    held = [made.one, made.more[0], table["one"], with_default(), next(waiting), inner()]
+    return [[one is other for other in s.pool] for one in held]
+
+
+def in_state(s, x):
+    s.kept = s.pool[s.n % 4]
+    s.held = [s.kept]
+    ends_the_recording()
+    return [(s.kept is one, s.held[0] is one) for one in s.pool]
+
+
 def what_sorted_and_max_gave(s, x):
     ordered, most = sorted(s.pool), max(s.pool)
     ends_the_recording()
@@ -157,6 +188,7 @@ OF_STATE = {
     **dict.fromkeys((by_place, by_draw, while_it_is_gone_through), "compares-identity"),
     by_id: "calls id()",
     **dict.fromkeys((in_containers, in_a_closure, in_a_function_that_waits), "calls posix.getpid()"),
+    **dict.fromkeys((in_what_the_call_makes, in_state), "calls posix.getpid()"),
     what_sorted_and_max_gave: "calls posix.getpid()",
 }
 # Of small ints there is one object each; a float that was drawn is given at no other call.
@@ -178,6 +210,46 @@ def test_the_call_that_records_answers_as_any(kind, body):
             s.n += 1
             return body(s, x), x + 1
 
-        return trace(step), [call(torch.ones(2)) for _ in range(8)], lambda: s.n
+        def kept():
+            return [getattr(s, "kept", None) is one for one in s.pool]
+
+        return trace(step), [call(torch.ones(2)) for _ in range(8)], lambda: (s.n, kept())
 
     check(make, **ELSE.get((body, kind), {"eager": OF_STATE[body]}))
+
+
+def test_a_list_that_is_followed_gives_its_own():
+    """What goes through it gave numbers that are followed until the recording has ended."""
+
+    def make(trace):
+        s = Holder(pool=[0.5 + i for i in range(8)])
+
+        def step(x):
+            drawn = random.choice(s.pool)
+            return [drawn is one for one in s.pool], x + 1
+
+        step = trace(step)
+        return step, [one for _ in range(5) for one in (call(torch.ones(2)), lambda: s.pool.pop(0))]
+
+    check(make, eager="asked-value")
+
+
+def test_small_ints_that_were_worked_out_are_those_of_python():
+    def make(trace):
+        s = Holder(n=1, next=2, ends=False)
+
+        def step(x):
+            s.next, found = s.n + 1, [s.n + 2]
+            if s.ends:
+                ends_the_recording()
+                return s.next is int(str(s.next)), found[0] is int(str(found[0])), x + 1
+            return x + s.next
+
+        def change():
+            s.n += 1
+            s.ends = s.n > 3
+
+        steps = [one for _ in range(6) for one in (call(torch.ones(2)), change)]
+        return trace(step), steps, lambda: s.next is int(str(s.next))
+
+    check(make, hits=1, eager="calls posix.getpid()")

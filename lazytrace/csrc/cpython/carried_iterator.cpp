@@ -55,4 +55,10 @@ py::object carried_iterator(py::object list, py::list plain, py::list carried) {
   return py::reinterpret_steal<py::object>(made);
 }
 
+bool carry_no_more(PyObject* iterator) {
+  if (!Py_IS_TYPE(iterator, type_of_iterator())) return false;
+  Py_SETREF(of(iterator)->carried, Py_NewRef(of(iterator)->plain));
+  return true;
+}
+
 }  // namespace lazytrace

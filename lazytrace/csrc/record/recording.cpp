@@ -1263,7 +1263,7 @@ std::shared_ptr<Trace> Recording::finish(py::object result, bool prove) {
   return trace;
 }
 
-// What Python goes on with behind a call whose recording has failed at its end.
+// What Python goes on with behind a call that was recorded, or whose recording has failed at its end.
 py::object Recording::as_it_would_be(py::object result) {
   observer_.put_originals_back(&result);
   return result;

@@ -499,6 +499,18 @@ void NumberRecorder::settle_odd(PyObject* object, int depth) {
   }
 }
 
+// Of small ints Python has one object each, which stands in the place of those that somebody holds.
+void NumberRecorder::keep_small(PyObject* retired) {
+  if (Py_REFCNT(retired) == 1 || !PyLong_CheckExact(retired) || original_of(retired)) return;
+  int overflow;
+  long long value = PyLong_AsLongLongAndOverflow(retired, &overflow);
+  PyObject* plain = PyLong_FromLongLong(overflow ? 0 : value);
+  if (!plain) throw py::error_already_set();
+  bool small = !overflow && plain != retired && Py_REFCNT(plain) > 1;  // others have it, too
+  if (small) stand(-1, plain, retired);
+  Py_DECREF(plain);
+}
+
 void NumberRecorder::end() {
   live_ = false;
   if (carriers_.empty()) return;
@@ -506,6 +518,7 @@ void NumberRecorder::end() {
   texts_.end();
   for (PyObject* object : carriers_) {
     retire_carrier(object);
+    keep_small(object);
     Py_DECREF(object);
   }
   carriers_.clear();

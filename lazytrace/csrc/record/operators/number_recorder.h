@@ -145,6 +145,7 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   void refuse_answer(int id);
   bool follows_nan(int id) const;
   void stand(int id, PyObject* original, PyObject* carrier);
+  void keep_small(PyObject* retired);
   void settle(const Argument& argument);
   std::optional<Argument> lift_value(c10::IValue* value);
   std::optional<Argument> lift_list(c10::IValue* value);

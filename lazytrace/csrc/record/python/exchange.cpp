@@ -528,10 +528,12 @@ void Exchange::before(Frame f, const Operation& operation, bool told) {
       follow_scalar(first(), *second());
       follow_scalar(second(), *first());
       leave_to_tensor(first(), *second(), operation.name);
+      leave_to_float(second(), *first());
       if (is_operator_of_tensors(*first(), *second())) expect_nothing(f);
       return;
     case Action::Compares:
-      return before_operation(*first(), *second());
+      before_operation(*first(), *second());
+      return leave_to_float(second(), *first());
     case Action::OperatesAlone:
       handing_ = Handing::Ignored;
       return;
@@ -633,33 +635,45 @@ void Exchange::settle_identity(PyObject** at, PyObject* other) {
   is_carrier(*at) ? put_plain(at) : put_small(at);
 }
 
-Originals Exchange::originals() const {
-  Originals originals;
+Originals Exchange::originals(IsMade made) const {
+  Originals originals(std::move(made));
   for (auto& [made, plain] : tuples_) originals.add(made.ptr(), plain.ptr());
   if (const NumberRecorder* numbers = recorder_->ended_numbers())
     for (auto& one : numbers->standing()) originals.add(one.carrier, one.original);
   return originals;
 }
 
-void Exchange::put_originals_back(Frame top, Frame base) const { originals().put_back(top, base); }
-
-void Exchange::put_originals_back(py::object* result, std::vector<Writes::Write>& writes) const {
-  Originals all = originals();
-  if (all.empty()) return;
-  PyObject* given = result->release().ptr();
-  all.put_back(&given);
-  *result = py::reinterpret_steal<py::object>(given);
+namespace {
+void put_back_written(Originals& all, std::vector<Writes::Write>& writes) {
   for (Writes::Write& write : writes) {
     PyObject* container = Py_NewRef(write.container.ptr());
     all.put_back(&container);  // what a list or a dict holds
     Py_DECREF(container);
-    PyObject* value = Py_NewRef(write.value.ptr());
+    PyObject* value = Py_XNewRef(write.value.ptr());
     all.put_back(&value);
     auto original = py::reinterpret_steal<py::object>(value);
     bool names = write.effect.kind == Effect::Kind::Attribute || write.effect.kind == Effect::Kind::Cell;
     if (names && !original.is(write.value) && write.effect.held(write.container.ptr()).is(write.value))
       write.effect.put_back(write.container.ptr(), original.ptr());
   }
+}
+}  // namespace
+
+void Exchange::put_originals_back(Frame top, Frame base, std::vector<Writes::Write>& writes,
+                                  IsMade made) const {
+  Originals all = originals(std::move(made));
+  if (all.empty()) return;
+  all.put_back(top, base);
+  put_back_written(all, writes);
+}
+
+void Exchange::put_originals_back(py::object* result, std::vector<Writes::Write>& writes, IsMade made) const {
+  Originals all = originals(std::move(made));
+  if (all.empty()) return;
+  PyObject* given = result->release().ptr();
+  all.put_back(&given);
+  *result = py::reinterpret_steal<py::object>(given);
+  put_back_written(all, writes);
 }
 
 void Exchange::settle_identities(PyObject** objects, Py_ssize_t count) {
@@ -1061,6 +1075,15 @@ void Exchange::follow_scalar(PyObject** place, PyObject* other) {
       is_int64(*place) ? numbers->constant(int64_value(*place)) : numbers->real_constant(float_value(*place));
   int made = number_like(numbers, constant, *place);
   if (made >= 0) swap(place, py::reinterpret_steal<py::object>(numbers->carrier(made)));
+}
+
+// A float64 of numpy's is a float to Python's floats. Those of a class of the user's, which is none of its
+// bases, come first where they stand on the left.
+void Exchange::leave_to_float(PyObject** place, PyObject* other) {
+  bool odd = PyFloat_Check(other) && !PyFloat_CheckExact(other) && !is_followable_scalar(other);
+  if (!odd || !is_scalar_carrier(*place)) return;
+  settle(*place);
+  if (is_carrier(*place)) put_plain(place);
 }
 
 // numpy leaves the arithmetic of its numbers with a tensor to the tensor, to which they are Python's.

@@ -76,14 +76,16 @@ class Exchange {
   // C code, or Python code that is not watched, takes this for its own.
   void hand_over(PyObject* object, int depth = 0);
   // The recording has ended, and Python goes on: with what it would have, see Originals.
-  void put_originals_back(Frame top, Frame base) const;
+  // `made`: whether the call has made an object.
+  using IsMade = std::function<bool(PyObject*)>;
+  void put_originals_back(Frame top, Frame base, std::vector<Writes::Write>& writes, IsMade made) const;
   // Likewise of what its function has given and written.
-  void put_originals_back(py::object* result, std::vector<Writes::Write>& writes) const;
+  void put_originals_back(py::object* result, std::vector<Writes::Write>& writes, IsMade made) const;
   // Stays behind when the call has ended, or is compared with what stays.
   void leave(PyObject* value);
 
  private:
-  Originals originals() const;
+  Originals originals(IsMade made) const;
 
   struct CallIntoC {
     Frame frame;
@@ -145,6 +147,7 @@ class Exchange {
   void before_operation(PyObject* left, PyObject* right);
   void follow_scalar(PyObject** place, PyObject* other);
   void leave_to_tensor(PyObject** place, PyObject* other, int operation);
+  void leave_to_float(PyObject** place, PyObject* other);
   void settle_texts(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void format_text(Frame f, const Operation& operation);
   bool exchange_callable(PyObject** callable, PyObject* first, bool numbers);

@@ -80,7 +80,9 @@ class Observer {
   // Checks what only the end of the call can tell; `result` is what the function returned, and beside it all
   // that it has written.
   void finish(PyObject* result);
-  void put_originals_back(py::object* result) { exchange_.put_originals_back(result, writes()); }
+  void put_originals_back(py::object* result) {
+    exchange_.put_originals_back(result, writes(), [&](PyObject* v) { return provenance_.is_fresh(v); });
+  }
   // Writes to state so far; after settle_writes() those that a replay must make again.
   std::vector<Writes::Write>& writes() { return log_.all(); }
   // Drops writes that leave what was there before, and refuses those that the next call would trip over.

@@ -2,6 +2,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include "cpython/carried_iterator.h"
 #include "cpython/objects.h"
 #include "record/python/code_facts.h"
 
@@ -52,34 +53,78 @@ void Originals::put_back_in_deque(PyObject* deque, int depth) {
   }
 }
 
+void Originals::put_back_in_items(PyObject* sequence, int depth) {
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i) {
+    PyObject** item = PySequence_Fast_ITEMS(sequence) + i;
+    if (PyObject* original = *item ? original_of(*item) : nullptr)
+      Py_SETREF(*item, Py_NewRef(original));
+    else if (*item)
+      put_back_inside(*item, depth);
+  }
+}
+
+void Originals::put_back_in_iterator(PyObject* iterator, int depth) {
+  struct Visit {
+    Originals* originals;
+    int depth;
+  } visit{this, depth};
+  auto enter = [](PyObject* part, void* with) {
+    auto* one = static_cast<Visit*>(with);
+    one->originals->put_back_inside(part, one->depth);
+    return 0;
+  };
+  Py_TYPE(iterator)->tp_traverse(iterator, enter, &visit);
+}
+
+void Originals::put_back_in_function(PyObject* function, int depth) {
+  auto* f = reinterpret_cast<PyFunctionObject*>(function);
+  for (PyObject* part : {f->func_defaults, f->func_kwdefaults, f->func_dict})
+    if (part) put_back_inside(part, depth);
+  for (Py_ssize_t i = 0; f->func_closure && i < PyTuple_GET_SIZE(f->func_closure); ++i)
+    put_back(&reinterpret_cast<PyCellObject*>(PyTuple_GET_ITEM(f->func_closure, i))->ob_ref);
+}
+
+// Nobody's code runs for these, as they are set as instances of any class are.
+void Originals::put_back_in_attributes(PyObject* object, int depth) {
+  if (PyDict_Check(object)) put_back_in_dict(object, depth);
+  if (PyList_Check(object)) put_back_in_items(object, depth);
+  auto state = pybind11::reinterpret_steal<pybind11::object>(instance_state(object));
+  if (!state) throw pybind11::error_already_set();
+  PyObject *name, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(state.ptr(), &at, &name, &value);) {
+    PyObject* original = original_of(value);
+    if (!original) put_back_inside(value, depth);
+    if (original && PyObject_GenericSetAttr(object, name, original) < 0) throw pybind11::error_already_set();
+  }
+}
+
+// What code of the user's holds. False of anything else.
+bool Originals::put_back_in_code(PyObject* value, int depth) {
+  if (carry_no_more(value)) return true;
+  bool function = PyFunction_Check(value), generator = PyGen_CheckExact(value);
+  if (!function && !generator && !(is_rebuildable(value) && made_(value))) return false;
+  if (depth > kDeepest || !seen_.insert(value)) return true;
+  if (function) {
+    put_back_in_function(value, depth + 1);
+  } else if (!generator) {
+    put_back_in_attributes(value, depth + 1);
+  } else if (Frame waiting = Frame::waiting(value)) {
+    for (PyObject** place : waiting.places(true)) put_back(place);
+  }
+  return true;
+}
+
 void Originals::put_back_inside(PyObject* value, int depth) {
+  if (put_back_in_code(value, depth)) return;
   bool list = PyList_CheckExact(value) || PyTuple_CheckExact(value);
   bool dict = PyDict_CheckExact(value), deque = is_deque(value);
   bool iterator = !deque && is_iterator_of_c(value);
   if (!(list || dict || deque || iterator) || depth > kDeepest || !seen_.insert(value)) return;
-  if (iterator) {
-    struct Visit {
-      Originals* originals;
-      int depth;
-    } visit{this, depth + 1};
-    auto enter = [](PyObject* part, void* with) {
-      auto* one = static_cast<Visit*>(with);
-      one->originals->put_back_inside(part, one->depth);
-      return 0;
-    };
-    Py_TYPE(value)->tp_traverse(value, enter, &visit);
-    return;
-  }
+  if (iterator) return put_back_in_iterator(value, depth + 1);
   if (PyObject_Size(value) > kMost) return;
   if (dict) return put_back_in_dict(value, depth + 1);
   if (deque) return put_back_in_deque(value, depth + 1);
-  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i) {
-    PyObject** item = PySequence_Fast_ITEMS(value) + i;
-    if (PyObject* original = *item ? original_of(*item) : nullptr)
-      Py_SETREF(*item, Py_NewRef(original));
-    else if (*item)
-      put_back_inside(*item, depth + 1);
-  }
+  put_back_in_items(value, depth + 1);
 }
 
 // Of our own code that runs nothing is asked.

@@ -72,7 +72,8 @@ bool Watcher::let_go() {
   if (!around_.provenance->settle_replaced()) return false;
   around_.provenance->judge_replaced();
   collect_again();
-  around_.exchange->put_originals_back(Frame::current(), base_);
+  auto made = [&](PyObject* v) { return around_.provenance->is_fresh(v); };
+  around_.exchange->put_originals_back(Frame::current(), base_, around_.writes->all(), made);
   around_.provenance->let_go();
   around_.writes->all().clear();
   unseen_->let_go();
