@@ -703,6 +703,22 @@ def test_an_array_inside_is_that_of_numpy():
     assert agree(drawing(what_an_array_says_of_itself)).count("hits") == 0
 
 
+FORM, OF_BYTES = "of %s", b"of %a"
+
+
+@pytest.mark.parametrize(
+    "write",
+    [lambda a: FORM % a, lambda a: OF_BYTES % a, lambda a: f"{a.sum()}: %s" % a, lambda a: FORM % (a,)],
+)
+def test_texts_are_filled_with_arrays(write):
+    """They were filled with what stands for an array in an operator."""
+
+    def make(trace):
+        return trace(lambda x: (x * 2, write(x.numpy()), write(np.zeros(2)))), calls(4)
+
+    assert agree(make).reasons()
+
+
 def flattened(array):
     """As buffers of rollouts do."""
     shape = (*array.shape, 1)

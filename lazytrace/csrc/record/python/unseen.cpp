@@ -91,7 +91,9 @@ OfArrays& of_arrays() {
   return *made;
 }
 
+// A text has an operator of its own (`"%s" % array`), and asks the other operand for its text.
 bool is_plain_operand(PyObject* value) {
+  if (PyUnicode_Check(value) || PyBytes_Check(value) || is_text(value)) return false;
   return is_immutable(value) || is_followed(value) || is_numpy_scalar(value);
 }
 }  // namespace
