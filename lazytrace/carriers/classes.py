@@ -339,7 +339,7 @@ def _single_operation(kind: type, name: str, side: str) -> Callable[..., Any]:
         value, other = read(self), read(other)
         if not _computes_quietly(name, *((other, value) if side else (value, other))):
             core.refuse_scalar()
-        return plain(value, other, *map(read, rest))
+        return called(plain, value, other, *map(read, rest))
 
     return operate
 
@@ -431,7 +431,7 @@ def _scalar_operation(kind: type, name: str, side: str) -> Callable[..., Any]:
         value, other = read(self), read(other)
         if not _computes_quietly(name, *((other, value) if side else (value, other))):
             core.refuse_scalar()
-        return plain(value, other, *map(read, rest))
+        return called(plain, value, other, *map(read, rest))
 
     return operate
 
@@ -479,7 +479,7 @@ def _long_operation(kind: type, name: str, side: str) -> Callable[..., Any]:
         value, other = read(self), read(other)
         if not _computes_quietly(name, *((other, value) if side else (value, other))):
             core.refuse_scalar()
-        return plain(value, other, *map(read, rest))
+        return called(plain, value, other, *map(read, rest))
 
     return operate
 
@@ -535,7 +535,7 @@ def _quietly(method: Callable[..., Any]) -> Callable[..., Any]:
         value = read(self)
         if not _computes_quietly("add", value, value):
             core.refuse_scalar()
-        return method(value, *map(read, args))
+        return called(method, value, *map(read, args))
 
     return call
 

@@ -309,7 +309,8 @@ class _Indexed:
             key = _with_wholes(key, tensor)
         followed = NotImplemented if _has_stride(key) else core.followed_index(key)
         if followed is not NotImplemented:
-            return torch.Tensor.__getitem__(tensor, followed)
+            item = called(torch.Tensor.__getitem__, tensor, followed)
+            return item
         tensor, rest = _selected(tensor, key)
         if rest is Ellipsis and key is not Ellipsis:
             return tensor

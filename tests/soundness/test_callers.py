@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import copy
+import heapq
+import math
+import operator
+import random
 import sys
 import traceback
 import warnings
+from typing import NamedTuple
 
+import numpy as np
+import pytest
 import torch
 
-from tests.soundness.runner import Cases, X, call, check
+from lazytrace import traced
+from tests.soundness.runner import Cases, Holder, X, agree, call, check
 
 cases = Cases()
 
@@ -139,6 +148,80 @@ def the_traceback_of_what_is_raised(trace):
             return [one.name for one in traceback.extract_tb(error.__traceback__)]
 
     return traced, [call(X()).of(caught)] * 4
+
+
+class Row(NamedTuple):
+    first: float
+
+
+class Mine:
+    def __lt__(self, other):
+        raise ValueError("no order")
+
+
+# What stands for other code in a recording has frames of its own.
+RAISING = {
+    "arithmetic": lambda x: 1 / (x.sum().item() - x.sum().item()),
+    "math": lambda x: math.sqrt(-abs(x[0].item())),
+    "divmod": lambda x: divmod(3, x.shape[0] - 3),
+    "a conversion": lambda x: int(x.sum().item() * math.inf),
+    "an index": lambda x: [1, 2][x.shape[0]],
+    "an index of a tensor": lambda x: x[x.shape[0] + 1],
+    "a format": lambda x: format(x[0].item(), "zz"),
+    "numpy": lambda x: np.zeros(3) + np.zeros(x.shape[0] + 1),
+    "an array": lambda x: x.numpy()[x.shape[0]],
+    "a getter": lambda x: operator.itemgetter(3)([1, 2]),
+    "a getter of names": lambda x: operator.attrgetter("size.no")(x),
+    "a heap": lambda x: heapq.heappush([Mine()], Mine()),
+    "a key": lambda x: sorted([x, x], key=lambda one: raising(one)),
+    "a named tuple": lambda x: Row(1.0)._replace(second=x.sum().item()),
+    "a sample": lambda x: random.sample([1, 2], x.shape[0]),
+    "a copy": lambda x: copy.deepcopy([x, raising]) and raising(x),
+}
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("name", RAISING)
+def test_tracebacks_hold_the_frames_of_the_program(name, inside):
+    def frames(error):
+        return [(one.name, one.lineno) for one in traceback.extract_tb(error.__traceback__)]
+
+    def make(trace):
+        def fn(x):
+            x = x * 2
+            if not inside:
+                return RAISING[name](x)
+            try:
+                return RAISING[name](x)
+            except Exception as error:
+                return frames(error)
+
+        traced = trace(fn)
+
+        def caught(x):
+            try:
+                return traced(x)
+            except Exception as error:
+                return frames(error)
+
+        return traced, [call(X(k)).of(caught) for k in (3, 3, 4, 3)]
+
+    agree(make)
+
+
+def test_numpy_warns_where_the_function_stands():
+    state = Holder(scale=np.float64(2.0))
+
+    @traced
+    def fn(x):
+        return x * float(3.0 / state.scale)
+
+    for value in (2.0, 4.0, 0.0):
+        state.scale = np.float64(value)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            fn(X())
+        assert [one.filename for one in told] == [__file__] * (value == 0.0)
 
 
 @cases.parametrize

@@ -24,4 +24,13 @@ std::vector<PyObject*> held_by_traceback(PyObject* exception) {
   return held;
 }
 
+void drop_frames_below(PyObject* traceback, bool (*left_out)(PyObject* code)) {
+  auto* first = reinterpret_cast<PyTracebackObject*>(traceback);
+  PyTracebackObject* below = first->tb_next;
+  while (below && left_out(Frame(below->tb_frame).code())) below = below->tb_next;
+  if (below == first->tb_next) return;
+  Py_XINCREF(below);
+  Py_XSETREF(first->tb_next, below);
+}
+
 }  // namespace lazytrace

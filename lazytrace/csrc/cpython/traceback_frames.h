@@ -11,4 +11,7 @@ namespace lazytrace {
 // raised; once for each place. Borrowed. Needs the GIL.
 std::vector<PyObject*> held_by_traceback(PyObject* exception);
 
+// Takes frames out of a traceback: those right below its first one whose code is to be left out.
+void drop_frames_below(PyObject* traceback, bool (*left_out)(PyObject* code));
+
 }  // namespace lazytrace

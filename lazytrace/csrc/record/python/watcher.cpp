@@ -8,6 +8,7 @@
 #include "cpython/numpy_arithmetic.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
+#include "cpython/traceback_frames.h"
 #include "cpython/values.h"
 #include "signature/ambient.h"
 #include "support/reasons.h"
@@ -113,6 +114,17 @@ py::tuple Watcher::frames() const {
   return py::tuple(rows);
 }
 
+namespace {
+// What stands for other code, or is called in its place.
+bool is_ours(PyObject* code) { return code_flags(code) & (kOwn | kStandsIn); }
+
+// A handler, and whoever writes down what was raised, finds the frames that it would find.
+void hide_ours(PyObject* raised) {
+  PyObject* traceback = PyTuple_GET_SIZE(raised) == 3 ? PyTuple_GET_ITEM(raised, 2) : nullptr;
+  if (traceback && PyTraceBack_Check(traceback)) drop_frames_below(traceback, is_ours);
+}
+}  // namespace
+
 int Watcher::trace(PyObject*, PyFrameObject* frame, int what, PyObject* argument) try {
   Watcher* watcher = watching;
   if (!watcher) return 0;
@@ -123,9 +135,10 @@ int Watcher::trace(PyObject*, PyFrameObject* frame, int what, PyObject* argument
     if (what == PyTrace_CALL) watcher->on_call(frame);
     if (what == PyTrace_RETURN) watcher->on_return(frame, argument);
     if (what == PyTrace_EXCEPTION) watcher->on_exception(frame, argument);
-  } else if (what == PyTrace_CALL || what == PyTrace_OPCODE) {
+  } else if ((what == PyTrace_CALL || what == PyTrace_OPCODE) && !is_ours(Frame(frame).code())) {
     if (watcher->let_go()) trace_instructions(frame, false);  // the verdict stands: run on at full speed
   }
+  if (what == PyTrace_EXCEPTION && !is_ours(Frame(frame).code())) hide_ours(argument);
   if (watcher->older_ && what != PyTrace_OPCODE)
     return watcher->older_(watcher->older_argument_.ptr(), frame, what, argument);
   return 0;
