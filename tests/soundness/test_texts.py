@@ -1149,3 +1149,21 @@ def test_a_class_that_is_renamed(base, name):
         return function, [*twice, lambda: setattr(kind, name, "other"), *twice]
 
     check(make, hits=2)
+
+
+@pytest.mark.parametrize("form", ["{a:.2f}", "{} {a}"])
+def test_names_that_are_no_texts(form):
+    """`str.format` takes them, and a function of Python, which makes texts in its place, does not."""
+
+    def make(trace):
+        table = {"a": 1.5, 1: 2.0}
+
+        def write(x):
+            texts = form.format(f"{x.sum().item():.1f}", **table), form.format(x[0].item(), **dict(table))
+            return x * 2, texts
+
+        changes = [lambda: table.update(a=2.5), lambda: table.pop(1)]
+        calls = [call(torch.full((2,), float(k))) for k in range(3)]
+        return trace(write), [*calls, changes[0], *calls, changes[1], *calls]
+
+    agree(make)

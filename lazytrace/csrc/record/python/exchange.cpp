@@ -967,8 +967,11 @@ void Exchange::before_call_extended(Frame f, const Operation& operation) {
   PyObject* first = PyTuple_Check(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : nullptr;
   if (asks_identity(*callable)) return settle_identities_in(f.place(operation.second));
   PyObject* const all[] = {args, kwargs};
-  settle_texts(*callable, all, kwargs ? 2 : 1);
+  // Other names C code may take, and Python code that is called in its place does not.
+  bool named = !kwargs || !PyDict_Check(kwargs) || has_plain_keys(kwargs);
+  settle_texts(named ? *callable : Py_None, all, kwargs ? 2 : 1);
   if (!live()) return;
+  if (!named) return hand_over(args), hand_over(kwargs);
   bool numbers = holds_followed(args) || holds_followed(kwargs);
   if (shows_its_sizes(f, callable, first, numbers)) {
     if (!numbers || !PyTuple_Check(args)) return;
