@@ -9,7 +9,6 @@ import re
 import string
 import sys
 from collections.abc import Callable
-from types import GeneratorType
 from typing import Any
 
 import torch
@@ -280,9 +279,20 @@ def _format_text(*args: Any, **kwargs: Any) -> Any:
     return _plainly(str.format, args, kwargs) if made is None else made
 
 
+def _listed(items: Any) -> list[Any]:
+    """What `str.join` makes of what it is given: texts in it that are followed are none to C code."""
+    try:
+        given = iter(items)
+    except TypeError:
+        given = None
+    if given is None:
+        raise TypeError("can only join an iterable")
+    return list(given)
+
+
 def _join(*args: Any, **kwargs: Any) -> Any:
-    if len(args) == 2 and type(args[1]) is GeneratorType:
-        args = args[0], list(args[1])  # as str.join does
+    if len(args) == 2 and type(args[1]) not in (list, tuple) and type(args[0]) in (str, Text):
+        args = args[0], _listed(args[1])
     plain = len(args) == 2 and not kwargs and type(args[1]) in (list, tuple)
     made = core.follow_text(str.join, *args) if plain else None
     return _plainly(str.join, args, kwargs) if made is None else made

@@ -1151,6 +1151,46 @@ def test_a_class_that_is_renamed(base, name):
     check(make, hits=2)
 
 
+class Rows:
+    def __init__(self, items):
+        self.items = items
+
+    def __iter__(self):
+        return iter(self.items)
+
+
+class NoRows:
+    def __iter__(self):
+        raise TypeError("no rows")
+
+
+JOINED = {
+    "an object": lambda text: Rows([text, text + "x"]),
+    "a view": lambda text: {1: text, 2: "x"}.values(),
+    "keys": lambda text: {text: 1},
+    "an iterator": lambda text: iter((text, "x")),
+    "map": lambda text: map(str.upper, [text, "x"]),
+    "a text": lambda text: "abc",
+    "no rows": lambda text: NoRows(),
+    "a number": lambda text: 3,
+    "numbers": lambda text: [text, 3],
+}
+
+
+@pytest.mark.parametrize("kind", JOINED)
+def test_what_is_joined(kind):
+    """C code would take the texts out of it, and each for an object of another class."""
+
+    def make(trace):
+        def step(x):
+            text = f"{x.sum().item():.1f}"
+            return x * 2, ",".join(JOINED[kind](text)), text.join(JOINED[kind](text))
+
+        return trace(step), [call(torch.full((2,), float(k))) for k in range(4)]
+
+    agree(make)
+
+
 @pytest.mark.parametrize("form", ["{a:.2f}", "{} {a}"])
 def test_names_that_are_no_texts(form):
     """`str.format` takes them, and a function of Python, which makes texts in its place, does not."""
