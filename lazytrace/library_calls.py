@@ -97,9 +97,9 @@ def begin_entry(cache: Any) -> None:
     core.begin_entry(cache)
 
 
-def keep_entry(cache: Any, args: tuple[Any, ...], made: Any) -> None:
-    """Put what the function has made into the cache, as a step."""
-    core.keep_entry(cache, args, made)
+def keep_entry(cache: Any, args: tuple[Any, ...], made: Any) -> Any:
+    """Put what the function has made into the cache, as a step. What the call gives."""
+    return core.keep_entry(cache, args, made)
 
 
 def retain(tensor: torch.Tensor) -> None:

@@ -378,8 +378,7 @@ def fill_entry(parts: tuple[Any, Any], /, *args: Any) -> Any:
     cache, function = parts
     begin_entry(cache)
     made = function(*args)
-    keep_entry(cache, args, made)
-    return made
+    return keep_entry(cache, args, made)
 
 
 def reduce_by_name(function: Any, names: Any, value: Any, /) -> Any:

@@ -657,6 +657,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("keep_entry", [](const py::object& cache, const py::tuple& args, const py::object& made) {
     if (auto* active = lt::Recording::active()) return active->keep_entry(cache, args, made);
     if (!lt::put_cached(cache.ptr(), args.ptr(), made.ptr())) throw py::error_already_set();
+    return made;
   });
   m.def("configure_scripted_calls", &lt::configure_scripted_calls);
   m.def("configure_unseen", &lt::configure_unseen);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 
 import torch
 from torch import nn
@@ -11,6 +12,7 @@ from tests.soundness.runner import Cases, call, check
 
 cases = Cases()
 SIZES = (2, 3, 4, 5, 6, 7, 8, 9, 2, 10, 11, 3, 12, 13)
+NO_ENTRY = "calls a function with a functools cache, which has no entry for the call"
 WORLD = {"k": 1, "log": 0}
 
 
@@ -397,6 +399,85 @@ def behind_a_write(trace):
         return x * n + seen
 
     return trace(fn), rows(*SIZES, 3, 14, 15, 4), lambda: (state, cached.cache_info())
+
+
+def first_in(cache):
+    """The lists that lie in it, by the tests of which one is another, without a call."""
+    (entries,) = (
+        part for part in gc.get_referents(cache) if type(part) is dict and "__wrapped__" not in part
+    )
+    return list(entries.values())
+
+
+@cases(eager=NO_ENTRY)
+def a_list_of_state(trace):
+    """The function gives one that lies elsewhere: the cache holds that, and not another."""
+    table = [1.0, 2.0]
+    cached = functools.lru_cache(None)(lambda n: table)
+
+    def fn(x):
+        return x * cached(x.shape[0])[0]
+
+    return trace(fn), rows(*SIZES), lambda: [entry is table for entry in first_in(cached)]
+
+
+@cases(eager=NO_ENTRY)
+def an_entry_of_another_cache(trace):
+    inner = functools.lru_cache(None)(lambda n: [n, n])
+    cached = functools.lru_cache(None)(lambda n: {"inner": inner(n // 2)})
+
+    def fn(x):
+        return x * cached(x.shape[0])["inner"][0]
+
+    def same():
+        lists = first_in(inner)
+        return [any(entry["inner"] is one for one in lists) for entry in first_in(cached)]
+
+    return trace(fn), rows(*SIZES), same
+
+
+@cases(hits=9)
+def a_tuple_of_state(trace):
+    pair = (2.0, 3.0)
+    cached = functools.lru_cache(None)(lambda n: [n, pair])
+
+    def fn(x):
+        return x * cached(x.shape[0])[1][0]
+
+    return trace(fn), rows(*SIZES), lambda: [entry[1] is pair for entry in first_in(cached)]
+
+
+@cases(hits=1)
+def the_call_has_written_to_the_entry(trace):
+    """A replay writes it when its steps are done: they would find what was there before."""
+    table = [1.0, 2.0]
+    cached = functools.lru_cache(None)(lambda n: table)
+    for n in range(20):
+        cached(n)
+
+    def fn(x):
+        table[0] = x.shape[0] * 2
+        return x * cached(x.shape[0])[0]
+
+    return trace(fn), rows(*SIZES), lambda: table
+
+
+@cases(hits=1)
+def the_function_makes_its_own_entry(trace):
+    """A cache without a limit keeps what was made last."""
+    deep = []
+
+    def plan(n):
+        deep.append(n)
+        return [cached(n)[0] + 1] if len(deep) < 2 else [n]
+
+    cached = functools.lru_cache(None)(plan)
+
+    def fn(x):
+        deep.clear()
+        return x * cached(x.shape[0])[0]
+
+    return trace(fn), rows(*SIZES), lambda: (first_in(cached), cached.cache_info())
 
 
 @cases.parametrize

@@ -123,17 +123,27 @@ PyObject* look_up_entry(PyObject*, PyObject* args) {
   }
 }
 
+namespace {
+// Which is the same object in each replay: a tuple of constants may be one of state.
+bool is_constant(PyObject* value, int depth) {
+  if (!PyTuple_CheckExact(value))
+    return !is_followed(value) && is_immutable(value) && !is_enum_member(value) && !PyTuple_Check(value) &&
+           !is_nan(value);
+  bool all = depth <= kDeepestEntry;
+  for (Py_ssize_t i = 0; all && i < PyTuple_GET_SIZE(value); ++i)
+    all = is_constant(PyTuple_GET_ITEM(value, i), depth + 1);
+  return all;
+}
+}  // namespace
+
 void TakingApart::add(PyObject* value, int depth) {
   if (depth > kDeepestEntry) throw NotGiven();
-  if (!is_container(value)) {
-    bool number = is_carrier(value) && !is_scalar_carrier(value);
-    bool plain = !is_followed(value) && is_immutable(value) && !is_enum_member(value) &&
-                 !PyTuple_Check(value) && !is_nan(value);
-    if (!number && !plain) throw NotGiven();
+  bool number = is_carrier(value) && !is_scalar_carrier(value);
+  if (number || is_constant(value, depth)) {
     form_ += '.';
     return leaves_.append(py::handle(value));
   }
-  if (std::count(containers_.begin(), containers_.end(), value)) throw NotGiven();
+  if (!is_container(value) || std::count(containers_.begin(), containers_.end(), value)) throw NotGiven();
   containers_.push_back(value);
   form_ += PyTuple_CheckExact(value) ? '(' : PyList_CheckExact(value) ? '[' : '{';
   if (PyDict_CheckExact(value)) {

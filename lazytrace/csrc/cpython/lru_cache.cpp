@@ -183,7 +183,10 @@ bool put_cached(PyObject* v, PyObject* args, PyObject* result) {
   auto* cache = reinterpret_cast<Cache*>(v);
   auto key = py::reinterpret_steal<py::object>(
       cache_key(v, PySequence_Fast_ITEMS(args), PyTuple_GET_SIZE(args), nullptr));
-  if (!key || cached_result(v, key.ptr())) return true;  // another call has come first
+  if (!key) return true;
+  if (cached_result(v, key.ptr())) {  // another call has come first
+    return cache->limit >= 0 || PyDict_SetItem(cache->entries, key.ptr(), result) == 0;
+  }
   auto parts = py::reinterpret_steal<py::object>(PyTuple_Pack(3, v, cache->function, result));
   auto instead = py::reinterpret_steal<py::object>(parts ? PyCFunction_New(&method, parts.ptr()) : nullptr);
   if (!instead) return false;

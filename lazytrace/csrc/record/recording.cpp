@@ -318,17 +318,20 @@ void Recording::begin_entry(const py::object& cache) {
   opaque(beginner, "", beginner, py::make_tuple(cache), {}, true, true, false);
 }
 
-void Recording::keep_entry(const py::object& cache, const py::tuple& args, const py::object& made) {
+py::object Recording::keep_entry(const py::object& cache, const py::tuple& args, const py::object& made) {
   CachedEntries* entries = observer_.cached_entries();
   py::object call = recorder_.takes_steps() ? entries->kept_by_step(cache, args, made) : py::object();
   if (!call) {
     recorder_.fail("calls a function with a functools cache, which has no entry for the call");
-    if (!put_cached(cache.ptr(), args.ptr(), made.ptr())) throw py::error_already_set();
-    return;
+    // It may be, or hold, what stands for an entry of another cache.
+    py::object own = as_it_would_be(made);
+    if (!put_cached(cache.ptr(), args.ptr(), own.ptr())) throw py::error_already_set();
+    return own;
   }
   auto keeper = py::reinterpret_borrow<py::object>(entry_keeper());
   opaque(keeper, "", keeper, call, {}, true, true, false);
   entries->stand_for_kept(cache, args, made);
+  return made;
 }
 
 // Whether it is a custom function of autograd whose code comes to operators alone. Under a transform of

@@ -86,7 +86,7 @@ class Recording {
   // `told`: its result always looks as it does now, or it raises. `draws`: random numbers, none of torch's.
   // A cache has no entry for a call, so that its function runs; what that has made is put there.
   void begin_entry(const py::object& cache);
-  void keep_entry(const py::object& cache, const py::tuple& args, const py::object& made);
+  py::object keep_entry(const py::object& cache, const py::tuple& args, const py::object& made);
   py::object opaque(py::object wrapper, const std::string& attribute, py::object function, py::tuple args,
                     py::dict kwargs, bool python, bool told = false, bool draws = false);
   // The same for a call of logging.Logger._log(), which LogCall says with what, but for the frames.

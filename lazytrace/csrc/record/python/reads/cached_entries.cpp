@@ -125,6 +125,13 @@ py::object plain_key(PyObject* part) {
 }
 }  // namespace
 
+// What the call has made, and has put into no other cache: a replay puts another one there.
+bool CachedEntries::is_own(PyObject* container) const {
+  const Provenance& provenance = *around_->provenance;
+  return provenance.known(container) < 0 && !provenance.was_drawn(container) &&
+         !provenance.others_have(container);
+}
+
 py::object CachedEntries::kept_by_step(const py::object& cache, const py::tuple& args,
                                        const py::object& made) const {
   try {
@@ -133,6 +140,8 @@ py::object CachedEntries::kept_by_step(const py::object& cache, const py::tuple&
     for (py::handle one : args) take_apart(one.ptr(), &key, &leaves);
     TakingApart result;
     result.add(made.ptr());
+    for (PyObject* one : result.containers())
+      if (!is_own(one)) return {};
     py::list all;
     all.append(cache);
     all.append(py::str(key));
@@ -150,14 +159,21 @@ void CachedEntries::stand_for_kept(const py::object& cache, const py::tuple& arg
   auto found = py::reinterpret_steal<py::object>(
       cache_key(cache.ptr(), PySequence_Fast_ITEMS(key.ptr()), PyTuple_GET_SIZE(key.ptr()), nullptr));
   PyObject* kept = found ? cached_result(cache.ptr(), found.ptr()) : nullptr;
-  TakingApart ours, theirs;
-  ours.add(made.ptr());
-  if (kept) theirs.add(kept);
-  for (size_t i = 0; i < ours.containers().size(); ++i) {
-    auto own = py::reinterpret_borrow<py::object>(ours.containers()[i]);
-    around_->provenance->note_drawn(own);
-    if (ours.form() == theirs.form()) around_->exchange->stands_for(own, theirs.containers()[i]);
-  }
+  stand_for(made.ptr(), kept);
+}
+
+// `kept` may be null. A tuple of constants is the same in both.
+void CachedEntries::stand_for(PyObject* made, PyObject* kept) {
+  bool dict = PyDict_CheckExact(made), items = PyList_CheckExact(made) || PyTuple_CheckExact(made);
+  if (made == kept || !(dict || items)) return;
+  bool alike = kept && Py_TYPE(made) == Py_TYPE(kept) && PyObject_Size(made) == PyObject_Size(kept);
+  around_->provenance->note_drawn(py::reinterpret_borrow<py::object>(made));
+  if (alike) around_->exchange->stands_for(py::reinterpret_borrow<py::object>(made), kept);
+  PyObject *key, *other, *value, *held = nullptr;
+  for (Py_ssize_t at = 0, also = 0; dict && PyDict_Next(made, &at, &key, &value);)
+    stand_for(value, alike && PyDict_Next(kept, &also, &other, &held) ? held : nullptr);
+  for (Py_ssize_t i = 0; items && i < PySequence_Fast_GET_SIZE(made); ++i)
+    stand_for(PySequence_Fast_GET_ITEM(made, i), alike ? PySequence_Fast_GET_ITEM(kept, i) : nullptr);
 }
 
 // Whether each replay finds the cache, and what it is asked for.
@@ -172,6 +188,21 @@ bool CachedEntries::can_reach(PyObject* cache, const py::list& leaves) const {
            return !is_text(leaf.ptr()) && (is_key(leaf.ptr()) || reaches(leaf.ptr()));
          });
 }
+
+namespace {
+// Whether the call has written to part of it: a replay writes that when it ends, behind its steps.
+bool holds_written(PyObject* value, const Writes& writes, int depth = 0) {
+  bool dict = PyDict_CheckExact(value), items = PyList_CheckExact(value) || PyTuple_CheckExact(value);
+  if (!(dict || items) || depth > kDeepestEntry) return false;
+  if (!PyTuple_CheckExact(value) && writes.wrote_to(value)) return true;
+  PyObject *key, *item;
+  for (Py_ssize_t at = 0; dict && PyDict_Next(value, &at, &key, &item);)
+    if (holds_written(item, writes, depth + 1)) return true;
+  for (Py_ssize_t i = 0; items && i < PySequence_Fast_GET_SIZE(value); ++i)
+    if (holds_written(PySequence_Fast_GET_ITEM(value, i), writes, depth + 1)) return true;
+  return false;
+}
+}  // namespace
 
 // What is to be called in the place of the cache; nothing where a step cannot give it.
 py::object CachedEntries::take(PyObject* cache, PyObject* const* args, Py_ssize_t count) {
@@ -190,6 +221,7 @@ py::object CachedEntries::take(PyObject* cache, PyObject* const* args, Py_ssize_
     return py::tuple(all);
   };
   Entry entry = entry_of(step_args(true).ptr());
+  if (entry.result && holds_written(entry.result, *around_->writes)) return {};
   bool fed = recorder->feeding();
   if (!entry.key || (fed && !recorder->expects(kCachedResult))) return {};
   py::object before = fed ? recorder->fed_value() : py::object();

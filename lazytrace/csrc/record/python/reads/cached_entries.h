@@ -33,6 +33,8 @@ class CachedEntries {
   py::object take(PyObject* cache, PyObject* const* args, Py_ssize_t count);
   py::object watched(PyObject* cache) const;
   bool can_reach(PyObject* cache, const py::list& leaves) const;
+  void stand_for(PyObject* made, PyObject* kept);
+  bool is_own(PyObject* container) const;
 
   const Surroundings* around_;
 };
