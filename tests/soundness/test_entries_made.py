@@ -401,7 +401,7 @@ def behind_a_write(trace):
     return trace(fn), rows(*SIZES, 3, 14, 15, 4), lambda: (state, cached.cache_info())
 
 
-def first_in(cache):
+def entries_of(cache):
     """The lists that lie in it, by the tests of which one is another, without a call."""
     (entries,) = (
         part for part in gc.get_referents(cache) if type(part) is dict and "__wrapped__" not in part
@@ -418,7 +418,7 @@ def a_list_of_state(trace):
     def fn(x):
         return x * cached(x.shape[0])[0]
 
-    return trace(fn), rows(*SIZES), lambda: [entry is table for entry in first_in(cached)]
+    return trace(fn), rows(*SIZES), lambda: [entry is table for entry in entries_of(cached)]
 
 
 @cases(eager=NO_ENTRY)
@@ -430,8 +430,8 @@ def an_entry_of_another_cache(trace):
         return x * cached(x.shape[0])["inner"][0]
 
     def same():
-        lists = first_in(inner)
-        return [any(entry["inner"] is one for one in lists) for entry in first_in(cached)]
+        lists = entries_of(inner)
+        return [any(entry["inner"] is one for one in lists) for entry in entries_of(cached)]
 
     return trace(fn), rows(*SIZES), same
 
@@ -444,7 +444,7 @@ def a_tuple_of_state(trace):
     def fn(x):
         return x * cached(x.shape[0])[1][0]
 
-    return trace(fn), rows(*SIZES), lambda: [entry[1] is pair for entry in first_in(cached)]
+    return trace(fn), rows(*SIZES), lambda: [entry[1] is pair for entry in entries_of(cached)]
 
 
 @cases(hits=1)
@@ -477,7 +477,48 @@ def the_function_makes_its_own_entry(trace):
         deep.clear()
         return x * cached(x.shape[0])[0]
 
-    return trace(fn), rows(*SIZES), lambda: (first_in(cached), cached.cache_info())
+    return trace(fn), rows(*SIZES), lambda: (entries_of(cached), cached.cache_info())
+
+
+@cases(hits=4)
+def entries_that_no_step_gives(trace):
+    """There is one, so the function does not run: it lies too deep, holds a tensor, or is an Ellipsis."""
+    made = []
+
+    def plan(n):
+        made.append(n)
+        if n > 6:
+            return [[[[[[[[n]]]]]]]]
+        return {3: ..., 5: torch.ones(2), 6: NotImplemented}.get(n, n)
+
+    cached = functools.lru_cache(64)(plan)
+
+    def fn(x):
+        WORLD["log"] += 1
+        found = cached(x.shape[0])
+        return x * found if isinstance(found, int) else x + 1
+
+    def entries():
+        return made, [type(entry).__name__ for entry in entries_of(cached)], cached.cache_info()
+
+    return trace(fn), rows(4, 2, 8, 3, 5, 6, 9, 8, 3, 5, 6, 4, 7, 10, 7, 3, 6, 8, 2, 5, 11, 12), entries
+
+
+@cases(hits=3)
+def caches_that_tell_types_apart_behind_entries(trace):
+    """The function runs where a replay has found an entry before, and what the call has counted stays."""
+    cached = functools.lru_cache(None, typed=True)(lambda n: [n])
+    world = {"calls": 0}
+    for n in (2, 3, 4):
+        cached(n)
+
+    def fn(x):
+        world["calls"] += 1
+        x = x + 1
+        print(world["calls"])
+        return x * cached(x.shape[0])[0]
+
+    return trace(fn), rows(2, 3, 4, 5, 3, 6, 2, 7, 7), lambda: (world, cached.cache_info())
 
 
 @cases.parametrize

@@ -90,12 +90,14 @@ class Giving : public Rebuilding {
 };
 }  // namespace
 
-py::object given(PyObject* result) {
+py::object given(const Entry& entry) {
+  if (!entry.result) return py::reinterpret_borrow<py::object>(kNoEntry);
   try {
-    return Giving().of(result);
+    py::object found = Giving().of(entry.result);
+    if (found.ptr() != kNoEntry) return found;
   } catch (const NotGiven&) {
-    return {};
   }
+  return py::reinterpret_borrow<py::object>(kNotGiven);
 }
 
 Entry entry_of(PyObject* args) {
@@ -113,10 +115,7 @@ Entry entry_of(PyObject* args) {
 
 PyObject* look_up_entry(PyObject*, PyObject* args) {
   try {
-    Entry entry = entry_of(args);
-    py::object found;
-    if (entry.result) found = given(entry.result);
-    return found ? found.release().ptr() : Py_NewRef(Py_Ellipsis);
+    return given(entry_of(args)).release().ptr();
   } catch (py::error_already_set& error) {
     error.restore();
     return nullptr;

@@ -38,18 +38,20 @@ class Rebuilding {
   std::vector<PyObject*> met_;  // lists and dicts
 };
 
-// As the step gives it; nothing where a step cannot give it.
-py::object given(PyObject* result);
-
 struct Entry {
   py::object key;
   PyObject* result = nullptr;  // borrowed
 };
+// What the step gives where there is no entry, and where there is one that it cannot give: another way, as
+// the function does not run.
+inline PyObject* const kNoEntry = Py_Ellipsis;
+inline PyObject* const kNotGiven = Py_NotImplemented;
+py::object given(const Entry& entry);
 
 // `args`: of the step: the cache, the form, and the leaves. The form is the structure of the arguments: a dot
 // for each leaf, tuples in parentheses. All need the GIL, and run no Python code of the user.
 Entry entry_of(PyObject* args);
-// What the step calls: the entry as it gives it, or an Ellipsis.
+// What the step calls.
 PyObject* look_up_entry(PyObject*, PyObject* args);
 
 // A list, dict or tuple as a text of its structure, and its leaves, which cannot change: as arguments of a

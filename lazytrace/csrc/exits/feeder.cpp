@@ -60,16 +60,20 @@ bool Feeder::comes_to(const std::string& name) const {
   return active() && std::any_of(first, steps.begin() + static_cast<std::ptrdiff_t>(resume_->step), is_it);
 }
 
+namespace {
+// What is no operator has one that stands for it.
+std::string name_of(const Step& step) { return step.opaque ? step.opaque->name : step.op.schema().name(); }
+}  // namespace
+
 std::string Feeder::difference(const Step& made) const {
   const Step& step = expected();
-  std::string names = made.op.schema().name() + " instead of " + step.op.schema().name();
+  std::string names = name_of(made) + " instead of " + name_of(step);
   if (step.op != made.op) return names;
   // The memory of a literal is filled again by Python; its operator is asked for as an ordinary one.
   if (step.kind == Step::Kind::Literal || step.filled)
     return made.kind == Step::Kind::Literal || made.kind == Step::Kind::Operator ? "" : names;
   if (step.kind != made.kind) return names;
-  if (step.opaque && step.opaque->name != made.opaque->name)
-    return made.opaque->name + " instead of " + step.opaque->name;
+  if (step.opaque && step.opaque->name != made.opaque->name) return names;
   if (step.modes != made.modes) return made.op.schema().name() + " in other modes";
   if (step.arguments.size() != made.arguments.size())
     return made.op.schema().name() + " with other tensors inside its arguments";

@@ -419,7 +419,8 @@ bool calls(const Step& s, PyCFunction function) {
 
 // Which finds it: another way is for those that find none.
 bool looks_up_entry(const Step& s) {
-  bool none = s.opaque && s.opaque->values.size() == 1 && s.opaque->values[0].ptr() == Py_Ellipsis;
+  PyObject* only = s.opaque && s.opaque->values.size() == 1 ? s.opaque->values[0].ptr() : nullptr;
+  bool none = only && (only == kNoEntry || only == kNotGiven);
   return !none && calls(s, look_up_entry);
 }
 }  // namespace

@@ -225,23 +225,22 @@ py::object CachedEntries::take(PyObject* cache, PyObject* const* args, Py_ssize_
   bool fed = recorder->feeding();
   if (!entry.key || (fed && !recorder->expects(kCachedResult))) return {};
   py::object before = fed ? recorder->fed_value() : py::object();
-  bool nothing = fed ? before.ptr() == Py_Ellipsis : !entry.result;
+  bool nothing = fed ? before.ptr() == kNoEntry : !entry.result;
   py::object function = nothing ? watched(cache) : py::object();
-  if (nothing && !function) return {};
-  py::object found = nothing        ? py::reinterpret_borrow<py::object>(Py_Ellipsis)
-                     : entry.result ? given(entry.result)
-                                    : py::object();
+  if (nothing && !function && !fed) return {};
+  py::object found = nothing ? py::reinterpret_borrow<py::object>(kNoEntry) : given(entry);
   // Python finds it by itself: it must be what the replay has found.
-  if (!found || (fed && !found.equal(before))) return {};
+  if (fed ? !found.equal(before) : found.ptr() == kNotGiven) return {};
   py::object result = py::reinterpret_borrow<py::object>(entry.result);
   OpaqueCall call(*around_, finder(), "", step_args(false).ptr(), nullptr, false, true);
   call.gives_numbers();
   call.finish(found.ptr());
   if (nothing) {
-    if (recorder->stopped()) return {};
+    if (recorder->stopped() || !function) return {};
     py::object parts = py::make_tuple(py::handle(cache), function);
     return py::reinterpret_steal<py::object>(PyMethod_New(fill, parts.ptr()));
   }
+  if (found.ptr() == kNotGiven) return {};  // a guard finds it
   // A replay that has made an entry has counted all uses before that.
   if (!recorder->comes_to(kBegins)) use_cached(cache, entry.key.ptr(), 1);
   if (!recorder->stopped()) result = CarryingEntry(*around_, call.numbers()).of(result.ptr());
