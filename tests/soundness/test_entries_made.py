@@ -521,6 +521,23 @@ def caches_that_tell_types_apart_behind_entries(trace):
     return trace(fn), rows(2, 3, 4, 5, 3, 6, 2, 7, 7), lambda: (world, cached.cache_info())
 
 
+@cases(eager="compares the identity of two values of type float")
+def numbers_that_were_kept(trace):
+    """Which object a number of the cache is shows."""
+
+    def plan(n):
+        drawn = torch.rand(()).item()
+        return max(n * 0.5, max(n - 2, drawn))
+
+    cached = functools.lru_cache(64)(plan)
+
+    def fn(x):
+        first = cached(x.shape[0])
+        return x.sum() + (cached(x.shape[0]) is first)
+
+    return trace(fn), rows(*SIZES), lambda: cached.cache_info()
+
+
 @cases.parametrize
 def test_entries_made(make, expected):
     check(make, **expected)

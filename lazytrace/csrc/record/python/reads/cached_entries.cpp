@@ -165,6 +165,8 @@ void CachedEntries::stand_for_kept(const py::object& cache, const py::tuple& arg
 // `kept` may be null. A tuple of constants is the same in both.
 void CachedEntries::stand_for(PyObject* made, PyObject* kept) {
   bool dict = PyDict_CheckExact(made), items = PyList_CheckExact(made) || PyTuple_CheckExact(made);
+  NumberRecorder* numbers = kept && is_carrier(made) ? around_->recorder->numbers() : nullptr;
+  if (numbers && !numbers->original_of(made)) numbers->stand_for(made, kept);
   if (made == kept || !(dict || items)) return;
   bool alike = kept && Py_TYPE(made) == Py_TYPE(kept) && PyObject_Size(made) == PyObject_Size(kept);
   around_->provenance->note_drawn(py::reinterpret_borrow<py::object>(made));
@@ -221,15 +223,16 @@ py::object CachedEntries::take(PyObject* cache, PyObject* const* args, Py_ssize_
     return py::tuple(all);
   };
   Entry entry = entry_of(step_args(true).ptr());
-  if (entry.result && holds_written(entry.result, *around_->writes)) return {};
+  bool written = entry.result && holds_written(entry.result, *around_->writes);
   bool fed = recorder->feeding();
-  if (!entry.key || (fed && !recorder->expects(kCachedResult))) return {};
+  if (!entry.key || (written && !fed) || (fed && !recorder->expects(kCachedResult))) return {};
   py::object before = fed ? recorder->fed_value() : py::object();
   bool nothing = fed ? before.ptr() == kNoEntry : !entry.result;
   py::object function = nothing ? watched(cache) : py::object();
   if (nothing && !function && !fed) return {};
   py::object found = nothing ? py::reinterpret_borrow<py::object>(kNoEntry) : given(entry);
   // Python finds it by itself: it must be what the replay has found.
+  if (written && !nothing) found = given({entry.key, before.ptr()});  // another one, maybe, by now
   if (fed ? !found.equal(before) : found.ptr() == kNotGiven) return {};
   py::object result = py::reinterpret_borrow<py::object>(entry.result);
   OpaqueCall call(*around_, finder(), "", step_args(false).ptr(), nullptr, false, true);
@@ -240,7 +243,7 @@ py::object CachedEntries::take(PyObject* cache, PyObject* const* args, Py_ssize_
     py::object parts = py::make_tuple(py::handle(cache), function);
     return py::reinterpret_steal<py::object>(PyMethod_New(fill, parts.ptr()));
   }
-  if (found.ptr() == kNotGiven) return {};  // a guard finds it
+  if (written || found.ptr() == kNotGiven) return {};  // a guard finds it
   // A replay that has made an entry has counted all uses before that.
   if (!recorder->comes_to(kBegins)) use_cached(cache, entry.key.ptr(), 1);
   if (!recorder->stopped()) result = CarryingEntry(*around_, call.numbers()).of(result.ptr());
