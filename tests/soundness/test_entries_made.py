@@ -342,6 +342,27 @@ def kept(trace):
     return trace(fn), rows(2, 3, 4, 2, 3, 4, 5, 6), lambda: [held["last"] is cached(n) for n in (4, 5, 6)]
 
 
+@cases(eager="cached-function")
+def kept_by_the_function(trace):
+    """It has put what it gives elsewhere, too: that is the list of the cache."""
+    table = {}
+
+    def noted(n):
+        made = table[n] = [n, 0]
+        return made
+
+    cached = functools.lru_cache(64)(noted)
+
+    def fn(x):
+        return x * cached(x.shape[0])[0] + table[x.shape[0]][1]
+
+    def write():
+        for n in list(table):
+            cached(n)[1] += 1
+
+    return trace(fn), [*rows(2, 3, 4), write, *rows(2, 3, 4, 5, 6, 5), write, *rows(6, 5, 7)], lambda: table
+
+
 @cases(hits=3)
 def tensors_in_it(trace):
     """A mask is made once for each size; what holds it is the cache."""

@@ -333,6 +333,87 @@ def test_a_count_becomes_one_of_another_kind(kind, body):
     check(make, hits=ENOUGH - 1)
 
 
+# ---------------------------------------------------------------- that have come to their end
+def nets():
+    torch.manual_seed(0)
+    return torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
+
+
+@cases(hits=9)
+def parameters_that_an_optimizer_was_made_of(trace):
+    """Spinning Up's agents: the chain gives nothing any more, and the loops over it do nothing."""
+    one, other = nets()
+    parameters = itertools.chain(one.parameters(), other.parameters())
+    optimizer = torch.optim.Adam(parameters, lr=0.01)
+
+    def fn(x):
+        optimizer.zero_grad()
+        for p in parameters:
+            p.requires_grad = False
+        loss = (one(x) * other(x)).sum()
+        loss.backward()
+        optimizer.step()
+        for p in parameters:
+            p.requires_grad = True
+        return loss.detach()
+
+    return trace(fn), calls(14), lambda: [*one.parameters(), *other.parameters()]
+
+
+@cases(hits=6)
+def a_generator_that_has_ended(trace):
+    one, other = nets()
+    held = Holder(parameters=one.parameters())
+    list(held.parameters)
+
+    def fn(x):
+        total = x.sum()
+        for p in held.parameters:
+            total = total + p.sum()
+        return total
+
+    def another():
+        held.parameters = other.parameters()
+
+    steps = [*calls(5), another, call(2), call(2), *calls(4)]
+    return trace(fn), steps, lambda: None
+
+
+@cases(hits=3)
+def a_chain_that_comes_back(trace):
+    """What was at its end is given iterators anew."""
+    chain = itertools.chain()
+    list(chain)
+
+    def fn(x):
+        for n in chain:
+            x = x + n
+        return x * 2
+
+    def fill():
+        chain.__setstate__((iter([iter([1, 2]), iter([3])]),))
+
+    return trace(fn), [*calls(4), fill, *calls(3), fill, *calls(3)], lambda: list(chain)
+
+
+@cases(hits=2)
+def a_chain_of_nothing_yet(trace):
+    """One that has not found its end is moved on."""
+    entries = []
+    held = Holder(chain=itertools.chain(entries, entries))
+
+    def fn(x):
+        for n in held.chain:
+            x = x + n
+        return x * 2
+
+    def fill():
+        entries.append(5)
+        held.chain = itertools.chain(entries, [1])
+
+    return trace(fn), [*calls(5), fill, *calls(4)], lambda: list(held.chain)
+
+
 @cases.parametrize
 def test_iterators_in_state(make, expected):
     check(make, **expected)

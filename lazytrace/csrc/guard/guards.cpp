@@ -13,6 +13,7 @@
 #include "cpython/class_entry.h"
 #include "cpython/context_value.h"
 #include "cpython/dict_proxy.h"
+#include "cpython/exhausted.h"
 #include "cpython/frame.h"
 #include "cpython/imports.h"
 #include "cpython/lru_cache.h"
@@ -509,6 +510,8 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
       return owner;
     case Access::Deref:
       return PyWeakref_Check(owner) ? PyWeakref_GET_OBJECT(owner) : nullptr;
+    case Access::Exhausted:
+      return is_exhausted(owner) ? Py_True : Py_False;
     case Access::Context:
       if (!PyContextVar_CheckExact(owner)) return nullptr;
       values->held.push_back(value_of_context(owner, g.index >= 0));
@@ -1507,6 +1510,8 @@ std::string GuardTree::path_of(const Guard& g, const std::vector<std::string>& n
       return parent();
     case Access::Deref:
       return parent() + "()";
+    case Access::Exhausted:
+      return "the end of " + parent();
     case Access::Hooks:
       return parent() + (g.index ? "._post_accumulate_grad_hooks" : "._backward_hooks");
     case Access::Context:

@@ -51,6 +51,7 @@ enum class Access : uint8_t {
   Cached,          // what a functools cache holds under a key
   Self,            // the owner itself, for a second expectation
   Deref,           // what a weak reference refers to
+  Exhausted,       // whether an iterator has come to its end, which it stays at
   Context,         // the value of a context variable in this thread or task
   OfThread,        // the attributes that a threading.local has in this thread, as a dict
   Memory,          // of an array of numpy: a tensor that shows it, made for the check

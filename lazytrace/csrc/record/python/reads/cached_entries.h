@@ -11,9 +11,9 @@ namespace lazytrace {
 
 // Each size would be a way of its own, with a guard on the entry for it. Instead a step looks the entry up,
 // as the call would, and what it gives is compared like the result of any other: its structure, and constants
-// as they are. Numbers in it are followed where another entry has others. Where there is no entry a replay
-// takes another way, on which the function runs as code of the user's that is watched, and two steps do to
-// the cache what its call does: one counts that, and one puts the entry there.
+// as they are. Numbers in it are followed. Where there is no entry a replay takes another way, on which the
+// function runs as code of the user's that is watched, and two steps do to the cache what its call does: one
+// counts that, and one puts the entry there.
 //
 // Python is given lists, tuples and dicts of its own with these numbers, which may be neither written to nor
 // kept: those of the cache would be. Needs the GIL; runs no Python code of the user.

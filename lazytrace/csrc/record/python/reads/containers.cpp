@@ -2,6 +2,7 @@
 
 #include "cpython/carrier.h"
 #include "cpython/ends.h"
+#include "cpython/exhausted.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "cpython/values.h"
@@ -544,8 +545,11 @@ void ContainerReads::advance(PyObject* iterator) {
   static PyObject* name = PyUnicode_InternFromString("__next__");
   PyObject* next = _PyType_Lookup(Py_TYPE(iterator), name);
   if (next && PyFunction_Check(next)) return;  // shows itself
-  if (node >= 0 && provenance_->by_path(node))
-    recorder_->fail("advances an iterator that was there before the call");
+  if (node < 0 || !provenance_->by_path(node)) return;
+  // There is nothing to come, however often it is asked: `chain(a.parameters(), b.parameters())` that an
+  // optimizer was made of.
+  if (is_exhausted(iterator)) return provenance_->read_child(node, Access::Exhausted, nullptr, -1, Py_True);
+  recorder_->fail("advances an iterator that was there before the call");
 }
 
 }  // namespace lazytrace
