@@ -430,7 +430,7 @@ def entries_of(cache):
     return list(entries.values())
 
 
-@cases(eager=NO_ENTRY)
+@cases(hits=10)
 def a_list_of_state(trace):
     """The function gives one that lies elsewhere: the cache holds that, and not another."""
     table = [1.0, 2.0]
@@ -557,6 +557,89 @@ def numbers_that_were_kept(trace):
         return x.sum() + (cached(x.shape[0]) is first)
 
     return trace(fn), rows(*SIZES), lambda: cached.cache_info()
+
+
+@cases(hits=3)
+def one_list_in_two_caches(trace):
+    """What the one keeps the other one keeps, too, and whoever writes to it writes to that of both."""
+    inner = functools.lru_cache(64)(lambda n: [n])
+    outer = functools.lru_cache(64)(lambda n: inner(n))
+
+    def fn(x, y):
+        first = inner(y.shape[0])
+        z = x.sum() * first[0] + len(first)
+        found = outer(x.shape[0])
+        if x.shape[0] > 5:
+            found.append(1)
+        return z
+
+    sizes = [
+        (2, 3),
+        (3, 2),
+        (6, 3),
+        (4, 6),
+        (7, 7),
+        (5, 7),
+        (5, 6),
+        (2, 7),
+        (3, 4),
+        (8, 9),
+        (5, 8),
+        (4, 3),
+        (3, 5),
+    ]
+    steps = [call(torch.ones(a, 2), torch.ones(b, 2)) for a, b in sizes]
+    return trace(fn), steps, lambda: [inner(n) is outer(n) for n in range(2, 9)]
+
+
+@cases(hits=8)
+def lists_of_before(trace):
+    """What it gives holds a list, a dict and a tuple of an object's: the same ones for all sizes."""
+
+    class Recipe:
+        order, added, pair = [1, 0], {}, (1, 2)
+
+    recipe = Recipe()
+    cached = functools.lru_cache(64)(lambda recipe, n: ([n], recipe.order, recipe.added, recipe.pair, (0, 1)))
+
+    def fn(x):
+        (n,), order, added, pair, fixed = cached(recipe, x.shape[0])
+        return x.permute(order).reshape(-1, n) + len(added) + pair[0] - fixed[0]
+
+    def are_one():
+        found = [cached(recipe, n) for n in range(2, 12)]
+        parts = [(row[1] is recipe.order, row[2] is recipe.added, row[3] is recipe.pair) for row in found]
+        return parts, [row[4] is found[0][4] for row in found], cached.cache_info()
+
+    def change():
+        recipe.order.reverse()
+        recipe.added["k"] = len(recipe.added)
+
+    return trace(fn), [*rows(*SIZES[:9]), change, *rows(2, 3, 10, 11), change, *rows(12, 4, 13)], are_one
+
+
+@cases(hits=1)
+def objects_beside_entries(trace):
+    """An object that a guard finds, and behind it an entry that has gone."""
+    log, thing = [], object()
+    plan = functools.lru_cache(64)(lambda n: slice(None))
+
+    @functools.lru_cache(None)
+    def things(n):
+        log.append(n)
+        return thing
+
+    def fn(x, y):
+        z = x.sum() + y.sum()
+        things(3)
+        rows = plan(3)
+        things(y.shape[0])
+        return z + x[rows].sum()
+
+    sizes = [(6, 6), (6, 11), (5, 2), (6, 11), (4, 2), (11, 2), (5, 4), (3, 4), (6, 8)]
+    steps = [call(torch.ones(a, 2), torch.ones(b)) for a, b in sizes]
+    last = [plan.cache_clear, call(torch.ones(8, 2), torch.ones(4)), call(torch.ones(7, 2), torch.ones(11))]
+    return trace(fn), [*steps, *last], lambda: (log, plan.cache_info(), things.cache_info())
 
 
 @cases.parametrize

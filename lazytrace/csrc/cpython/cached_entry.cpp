@@ -138,7 +138,7 @@ bool is_constant(PyObject* value, int depth) {
 void TakingApart::add(PyObject* value, int depth) {
   if (depth > kDeepestEntry) throw NotGiven();
   bool number = is_carrier(value) && !is_scalar_carrier(value);
-  if (number || is_constant(value, depth)) {
+  if (number || is_constant(value, depth) || (is_container(value) && lasts_(value))) {
     form_ += '.';
     return leaves_.append(py::handle(value));
   }

@@ -3,6 +3,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <functional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -58,6 +59,8 @@ PyObject* look_up_entry(PyObject*, PyObject* args);
 // step.
 class TakingApart {
  public:
+  // `lasts`: whether a list, dict or tuple in it is there before and behind the call, and a leaf itself.
+  explicit TakingApart(std::function<bool(PyObject*)> lasts) : lasts_(std::move(lasts)) {}
   // Throws NotGiven where another could not be made of them.
   void add(PyObject* value, int depth = 0);
   const std::string& form() const { return form_; }
@@ -66,6 +69,7 @@ class TakingApart {
   const std::vector<PyObject*>& containers() const { return containers_; }
 
  private:
+  std::function<bool(PyObject*)> lasts_;
   std::string form_;
   py::list leaves_;
   std::vector<PyObject*> containers_;

@@ -132,13 +132,22 @@ bool CachedEntries::is_own(PyObject* container) const {
          !provenance.others_have(container);
 }
 
+// A list of an argument's attribute, say, which is the same one for all calls.
+bool CachedEntries::lasts(PyObject* container) const {
+  const Provenance& provenance = *around_->provenance;
+  int node = provenance.known(container);
+  return node >= 0 && provenance.by_path(node) && !provenance.was_drawn(container) &&
+         !provenance.is_fresh(container) && !provenance.touched(container) &&
+         !provenance.others_have(container);
+}
+
 py::object CachedEntries::kept_by_step(const py::object& cache, const py::tuple& args,
                                        const py::object& made) const {
   try {
     std::string key;
     py::list leaves;
     for (py::handle one : args) take_apart(one.ptr(), &key, &leaves);
-    TakingApart result;
+    TakingApart result([&](PyObject* container) { return lasts(container); });
     result.add(made.ptr());
     for (PyObject* one : result.containers())
       if (!is_own(one)) return {};
@@ -233,7 +242,7 @@ py::object CachedEntries::take(PyObject* cache, PyObject* const* args, Py_ssize_
   py::object found = nothing ? py::reinterpret_borrow<py::object>(kNoEntry) : given(entry);
   // Python finds it by itself: it must be what the replay has found.
   if (written && !nothing) found = given({entry.key, before.ptr()});  // another one, maybe, by now
-  if (fed ? !found.equal(before) : found.ptr() == kNotGiven) return {};
+  if (fed && !found.equal(before)) return {};
   py::object result = py::reinterpret_borrow<py::object>(entry.result);
   OpaqueCall call(*around_, finder(), "", step_args(false).ptr(), nullptr, false, true);
   call.gives_numbers();
@@ -243,7 +252,8 @@ py::object CachedEntries::take(PyObject* cache, PyObject* const* args, Py_ssize_
     py::object parts = py::make_tuple(py::handle(cache), function);
     return py::reinterpret_steal<py::object>(PyMethod_New(fill, parts.ptr()));
   }
-  if (written || found.ptr() == kNotGiven) return {};  // a guard finds it
+  // A guard finds it. The step is there all the same: a function that runs again knows them by their order.
+  if (written || found.ptr() == kNotGiven) return {};
   // A replay that has made an entry has counted all uses before that.
   if (!recorder->comes_to(kBegins)) use_cached(cache, entry.key.ptr(), 1);
   if (!recorder->stopped()) result = CarryingEntry(*around_, call.numbers()).of(result.ptr());

@@ -35,6 +35,7 @@ class CachedEntries {
   bool can_reach(PyObject* cache, const py::list& leaves) const;
   void stand_for(PyObject* made, PyObject* kept);
   bool is_own(PyObject* container) const;
+  bool lasts(PyObject* container) const;
 
   const Surroundings* around_;
 };
