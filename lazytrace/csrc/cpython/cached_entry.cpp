@@ -35,7 +35,7 @@ py::tuple put_together(const char** form, PyObject* leaves, Py_ssize_t* next) {
   return py::tuple(items);
 }
 
-// The same of a value as take_entry_apart() writes it down.
+// The same of a value as TakingApart writes it down.
 py::object make_again(const char** form, PyObject* leaves, Py_ssize_t* next) {
   char kind = *(*form)++;
   if (kind == '.') return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(leaves, (*next)++));
@@ -100,10 +100,14 @@ py::object given(const Entry& entry) {
   return py::reinterpret_borrow<py::object>(kNotGiven);
 }
 
+// What stands before the leaves: the cache and the form of the arguments, and that of what a function has
+// made.
+constexpr Py_ssize_t kBeforeLeaves = 2, kBeforeKept = 3;
+
 Entry entry_of(PyObject* args) {
   const char* form = PyUnicode_AsUTF8(PyTuple_GET_ITEM(args, 1));
   if (!form) throw py::error_already_set();
-  Py_ssize_t next = 2;
+  Py_ssize_t next = kBeforeLeaves;
   py::tuple call = put_together(&form, args, &next);
   PyObject* cache = PyTuple_GET_ITEM(args, 0);
   Entry entry{py::reinterpret_steal<py::object>(
@@ -169,7 +173,7 @@ PyObject* keep_entry(PyObject*, PyObject* args) {
     const char* key = PyUnicode_AsUTF8(PyTuple_GET_ITEM(args, 1));
     const char* result = PyUnicode_AsUTF8(PyTuple_GET_ITEM(args, 2));
     if (!key || !result) return nullptr;
-    Py_ssize_t next = 3;
+    Py_ssize_t next = kBeforeKept;
     py::tuple call = put_together(&key, args, &next);
     py::object made = make_again(&result, args, &next);
     return put_cached(PyTuple_GET_ITEM(args, 0), call.ptr(), made.ptr()) ? Py_NewRef(Py_None) : nullptr;

@@ -900,14 +900,15 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
   for (Py_ssize_t i = 0; numbers && sets_item(*callable) && i < count; ++i)
     if (args[i] && is_single_carrier(args[i])) settle(args[i]);
   // What a generator gives is not seen before it is asked, nor is what other objects give to join().
-  static PyObject* const join = PyDict_GetItemString(PyUnicode_Type.tp_dict, "join");
-  bool joins = unbound(*callable).ptr() == join;
-  auto is_seen = [](PyObject* v) {
-    return PyList_CheckExact(v) || PyTuple_CheckExact(v) || PyUnicode_CheckExact(v);
-  };
-  if (recorder_->numbers()->has_carriers() && TextExchange::in_place_of(*callable))
+  if (recorder_->numbers()->has_carriers() && TextExchange::in_place_of(*callable)) {
+    static PyObject* const join = PyDict_GetItemString(PyUnicode_Type.tp_dict, "join");
+    bool joins = unbound(*callable).ptr() == join;
+    auto is_seen = [](PyObject* v) {
+      return PyList_CheckExact(v) || PyTuple_CheckExact(v) || PyUnicode_CheckExact(v);
+    };
     for (Py_ssize_t i = 0; i < count; ++i)
       numbers |= args[i] && (PyGen_CheckExact(args[i]) || (joins && !is_seen(args[i])));
+  }
   // A key is compared; what is inside of others is not.
   if (configuration().keepers.count(unbound(*callable).ptr()) && !takes_no_key(unbound(*callable).ptr()))
     for (Py_ssize_t i = 0; i < count && i < 2; ++i)
