@@ -51,6 +51,7 @@ WATCHING = (
     "variables_with",
     "provenance",
     "unseen",
+    "flags",
     "new_objects",
     "asides",
     "places",

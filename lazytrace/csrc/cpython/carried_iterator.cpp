@@ -55,6 +55,10 @@ py::object carried_iterator(py::object list, py::list plain, py::list carried) {
   return py::reinterpret_steal<py::object>(made);
 }
 
+PyObject* carried_entries(PyObject* iterator) {
+  return Py_IS_TYPE(iterator, type_of_iterator()) ? of(iterator)->carried : nullptr;
+}
+
 bool carry_no_more(PyObject* iterator) {
   if (!Py_IS_TYPE(iterator, type_of_iterator())) return false;
   Py_SETREF(of(iterator)->carried, Py_NewRef(of(iterator)->plain));

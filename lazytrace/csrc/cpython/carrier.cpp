@@ -42,7 +42,41 @@ PyObject* scalar_class(PyObject*, void* kind) {
   return Py_NewRef(reinterpret_cast<PyObject*>(static_cast<Scalars*>(kind)->plain));
 }
 
+PyObject* bool_class(PyObject*, void*) { return Py_NewRef(reinterpret_cast<PyObject*>(&PyBool_Type)); }
+
+// Made once. Its class is no int to C code, which would take its digits.
+PyTypeObject* flag_type() {
+  static PyTypeObject* const made = [] {
+    static PyGetSetDef getset[] = {{"__class__", bool_class, nullptr, nullptr, nullptr},
+                                   {nullptr, nullptr, nullptr, nullptr, nullptr}};
+    PyType_Slot slots[] = {{Py_tp_getset, getset}, {0, nullptr}};
+    PyType_Spec spec = {"lazytrace.carriers.Flag", 0, 0, Py_TPFLAGS_DEFAULT, slots};
+    auto* type = reinterpret_cast<PyTypeObject*>(
+        PyType_FromSpecWithBases(&spec, reinterpret_cast<PyObject*>(&PyLong_Type)));
+    if (type) type->tp_flags &= ~Py_TPFLAGS_LONG_SUBCLASS;
+    return type;
+  }();
+  return made;
+}
+
 }  // namespace
+
+bool is_flag(PyObject* object) { return Py_IS_TYPE(object, flag_type()); }
+
+// CPython lets none of these go.
+void retire_flag(PyObject* flag) {
+  Py_INCREF(flag);
+  Py_SET_TYPE(flag, &PyBool_Type);
+}
+
+PyObject* new_flag(bool value) {
+  PyObject* plain = PyLong_FromLong(value);
+  PyObject* args = plain ? PyTuple_Pack(1, plain) : nullptr;
+  PyObject* made = args ? PyLong_Type.tp_new(flag_type(), args, nullptr) : nullptr;
+  Py_XDECREF(args);
+  Py_XDECREF(plain);
+  return made;
+}
 
 bool add_methods(PyObject* made, PyObject* methods) {
   PyObject *name, *value;

@@ -28,6 +28,12 @@ bool is_real_carrier(PyObject* object);
 bool is_scalar_carrier(PyObject* object);
 bool is_single_carrier(PyObject* object);
 bool is_long_carrier(PyObject* object);
+// Of a truth value. None of the kinds above: which object True and False are is asked everywhere, so one lies
+// in tuples and lists alone, and True or False lies in its place once it is on the stack of Python code.
+bool is_flag(PyObject* object);
+PyObject* new_flag(bool value);
+// From now on it is a bool, and stays for as long as the process: of one that somebody holds still.
+void retire_flag(PyObject* flag);
 // New references, or null with an exception set.
 PyObject* new_carrier(int64_t value);
 PyObject* new_real_carrier(double value);

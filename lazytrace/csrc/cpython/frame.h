@@ -34,6 +34,11 @@ class Frame {
     if (!PyGen_CheckExact(generator) || made->gi_frame_state != FRAME_SUSPENDED) return Frame();
     return Frame(reinterpret_cast<_PyInterpreterFrame*>(made->gi_iframe));
   }
+  // That of any generator, which may have ended: for its address.
+  static Frame of_generator(PyObject* generator) {
+    return Frame(
+        reinterpret_cast<_PyInterpreterFrame*>(reinterpret_cast<PyGenObject*>(generator)->gi_iframe));
+  }
   static Frame current() { return Frame(PyThreadState_Get()->cframe->current_frame); }
 
   explicit operator bool() const { return f_ != nullptr; }
@@ -86,6 +91,17 @@ class Frame {
       all.push_back(*at && PyCell_Check(*at) ? &reinterpret_cast<PyCellObject*>(*at)->ob_ref : at);
     return all;
   }
+  // Whether a variable or a value of its stack lies, or may lie, there.
+  bool owns(PyObject* const* place) const {
+    return place >= f_->localsplus &&
+           place < f_->localsplus + f_->f_code->co_nlocalsplus + f_->f_code->co_stacksize;
+  }
+  // Whether it lies there now.
+  bool has(PyObject* const* place) const {
+    return owns(place) && place < f_->localsplus + std::max(f_->stacktop, f_->f_code->co_nlocalsplus);
+  }
+  PyObject** local(int index) const { return f_->localsplus + index; }
+  int height() const { return f_->stacktop - f_->f_code->co_nlocalsplus; }
   // How often its variables and its stack hold the object. While C code runs that it has called, its stack is
   // not known, and counts as empty.
   Py_ssize_t holds(PyObject* object) const {

@@ -555,12 +555,18 @@ bool same_kind_of_number(PyObject* a, PyObject* b) {
   return !overflow && !other;
 }
 
+namespace {
+bool same_kind_of_value(PyObject* a, PyObject* b) {
+  return (PyBool_Check(a) && PyBool_Check(b)) || same_kind_of_number(a, b);
+}
+}  // namespace
+
 bool same_kind_of_numbers(PyObject* a, PyObject* b) {
-  if (!PyTuple_CheckExact(a)) return same_kind_of_number(a, b);
+  if (!PyTuple_CheckExact(a)) return same_kind_of_value(a, b);
   if (!PyTuple_CheckExact(b) || PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b) || !PyTuple_GET_SIZE(a))
     return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(a); ++i)
-    if (!same_kind_of_number(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
+    if (!same_kind_of_value(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i))) return false;
   return true;
 }
 
@@ -578,7 +584,7 @@ bool GuardTree::accepts(const Guard& g, PyObject* value, const std::vector<PyObj
       return false;
     case Expect::Constant:
       if (value != g.value.ptr() && !same_immutable(value, g.value.ptr()) &&
-          !(g.loose && same_kind_of_number(g.value.ptr(), value) && !is_nan(value)))  // see same_immutable()
+          !(g.loose && same_kind_of_value(g.value.ptr(), value) && !is_nan(value)))  // see same_immutable()
         return false;
       break;
     case Expect::Identity:
@@ -1570,6 +1576,30 @@ std::vector<std::string> GuardTree::differing_numbers(PyObject* const* roots, si
     bool longer = value && g.length >= 0 && PyList_CheckExact(value) && !number && g.expect == Expect::Type &&
                   reinterpret_cast<PyObject*>(&PyList_Type) == g.raw && length_of(value) != g.length;
     if (number || longer) found.push_back(path(within ? g.parent : node, names));
+    for (int other : number && !within ? alike(node) : std::vector<int>())
+      found.push_back(path(other, names));
+  }
+  return found;
+}
+
+// The same entry of the other rows of a list, or the other truth values of one: what a list of transitions has
+// brought once it will bring again.
+std::vector<int> GuardTree::alike(int node) const {
+  const Guard& g = nodes_[node];
+  auto is_of_list = [&](const Guard& entry) {
+    return entry.access == Access::At && nodes_[entry.parent].raw == reinterpret_cast<PyObject*>(&PyList_Type);
+  };
+  bool flag = is_of_list(g) && PyBool_Check(g.value.ptr());
+  const Guard* row = g.access == Access::At && nodes_[g.parent].parent >= 0 ? &nodes_[g.parent] : nullptr;
+  if (!flag && !(row && is_of_list(*row))) return {};
+  std::vector<int> found;
+  for (int other = 0; other < static_cast<int>(nodes_.size()); ++other) {
+    const Guard& one = nodes_[other];
+    if (one.access != Access::At || other == node || one.loose || !can_be_loose(other)) continue;
+    if (!same_kind_of_numbers(g.value.ptr(), one.value.ptr())) continue;
+    const Guard& parent = nodes_[one.parent];
+    bool of_row = !flag && one.index == g.index && parent.access == Access::At && parent.parent == row->parent;
+    if (of_row || (flag && one.parent == g.parent)) found.push_back(other);
   }
   return found;
 }
@@ -1579,7 +1609,10 @@ bool GuardTree::can_be_loose(int node) const {
   bool place = g.access == Access::Instance || g.access == Access::Item || g.access == Access::At ||
                g.access == Access::Cell || g.access == Access::Attribute || g.access == Access::Own ||
                is_of_live_list(g.access);
-  return place && g.expect == Expect::Constant && same_kind_of_numbers(g.value.ptr(), g.value.ptr());
+  if (!place || g.expect != Expect::Constant) return false;
+  // Under a name a truth value says which way a function goes: a recording for each is what it comes to.
+  bool entry = g.access == Access::At || is_of_live_list(g.access);
+  return (entry || !PyBool_Check(g.value.ptr())) && same_kind_of_numbers(g.value.ptr(), g.value.ptr());
 }
 
 bool GuardTree::differs_in_size(int node, PyObject* const* roots, size_t count,

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "cpython/carrier.h"
@@ -286,7 +287,26 @@ Number asked_of(const Numbers& numbers, const Number& works) {
 }
 }  // namespace
 
+namespace {
+int64_t bits_of(NumberValue value) {
+  int64_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+NumberValue choose(Kind kind, NumberValue a, NumberValue b) {
+  if (kind == Kind::Either) {
+    int64_t bits = bits_of(a) | bits_of(b);
+    NumberValue made;
+    std::memcpy(&made, &bits, sizeof made);
+    return made;
+  }
+  return (a.whole != 0) == (kind == Kind::IfSet) ? b : NumberValue::of(0);
+}
+}  // namespace
+
 Value apply(const Numbers& numbers, const Number& number, const NumberValue* values) {
+  if (number.chooses()) return choose(number.kind, values[number.a], values[number.b]);
   if (number.kind == Kind::Works)
     return apply(numbers, asked_of(numbers, number), values) ? Value(NumberValue::of(1)) : Value();
   Operands on = operands_of(numbers, number, values);

@@ -18,7 +18,9 @@ namespace lazytrace {
 namespace py = pybind11;
 
 // NUMBER(kind, operands, text): how a number comes about. `operands` are other numbers, all of them before
-// it. Works: whether the operation `which` gives a number for them.
+// it. Works: whether the operation `which` gives a number for them. IfSet and IfClear: the second one where
+// the first is, or is not, 1, and else zero in all bits, so that Either of the two is `b if a else c` to the
+// bit.
 #define LAZYTRACE_NUMBERS(NUMBER)      \
   NUMBER(Constant, 0, "")              \
   NUMBER(Size, 0, "size")              \
@@ -44,6 +46,9 @@ namespace py = pybind11;
   NUMBER(Equal, 2, "==")               \
   NUMBER(NotEqual, 2, "!=")            \
   NUMBER(Works, 2, "works")            \
+  NUMBER(IfSet, 2, "if set")           \
+  NUMBER(IfClear, 2, "if clear")       \
+  NUMBER(Either, 2, "or")              \
   NUMBER(MathPow, 2, "math.pow")       \
   NUMBER(Atan2, 2, "math.atan2")       \
   NUMBER(Copysign, 2, "math.copysign") \
@@ -137,6 +142,7 @@ struct Number {
   bool comes_later() const { return asks_tensor() || kind == Kind::Item || kind == Kind::Asked; }
   // A number of numpy's.
   bool is_scalar() const { return kind == Kind::Scalar || kind == Kind::Single || kind == Kind::Long; }
+  bool chooses() const { return kind >= Kind::IfSet && kind <= Kind::Either; }
   bool compares() const { return kind >= Kind::Less && kind <= Kind::NotEqual; }
   bool operator==(const Number& other) const {
     return kind == other.kind && real == other.real && reg == other.reg && a == other.a && b == other.b &&

@@ -112,6 +112,7 @@ struct OpaqueStep {
   bool told = false;           // it gives what it gave, as far as tensors show, or raises
   bool asks = false;           // it gives a number that is another one at each call, and is followed
   bool gives_numbers = false;  // the numbers in what it gives are other ones at each call, and are followed
+  bool gives_flags = false;    // and the truth values, as 1 and 0
   bool late = false;           // it reads state that Python code of an earlier step has changed
   // It prints or logs values, or puts what a function has made into its cache: it gives nothing, and changes
   // nothing else.

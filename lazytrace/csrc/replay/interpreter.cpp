@@ -994,7 +994,8 @@ bool Interpreter::matches_value(const Step& s, const Flattened& flattened) {
       // A nan is given as it is, and is none the next time: a function that runs again would not read it.
       bool nan =
           s.opaque->gives_numbers && PyFloat_Check(leaves[i]) && std::isnan(PyFloat_AS_DOUBLE(leaves[i]));
-      if (nan || !same_kind_of_number(leaves[i], s.opaque->values[i].ptr())) {
+      bool flag = PyBool_Check(leaves[i]) && PyBool_Check(s.opaque->values[i].ptr());
+      if (nan || !(flag || same_kind_of_number(leaves[i], s.opaque->values[i].ptr()))) {
         found_ = short_repr(leaves[i]);
         return false;
       }

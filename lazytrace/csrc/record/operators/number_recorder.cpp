@@ -309,13 +309,16 @@ int NumberRecorder::answer(PyObject* value, std::string name) {
                           ? NumberValue::of_real(PyFloat_AS_DOUBLE(value))
                           : NumberValue::of(PyLong_AsLongLongAndOverflow(value, &overflow));
   if (overflow) return -1;
-  return given(Kind::Asked, answers_++, PyFloat_CheckExact(value), found, std::move(name));
+  int id = given(Kind::Asked, answers_++, PyFloat_CheckExact(value), found, std::move(name));
+  if (PyBool_Check(value)) bits_[static_cast<size_t>(id)] = 1;
+  return id;
 }
 
 // Whether a replay with other operands may come to something that is no number of the program, and could not
 // start over. Where Python would raise, the replay raises the same, unless the function would catch it.
 bool NumberRecorder::must_ask(Kind kind, int a, int b) const {
   if (!owner_.changed() || (kind >= Kind::Less && kind <= Kind::NotEqual)) return false;
+  if (kind >= Kind::IfSet && kind <= Kind::Either) return false;  // one of two that are there
   bool real = gives_real(kind, (*this)[a].real, b >= 0 && (*this)[b].real);
   bool whole = !(*this)[a].real, rounds = kind >= Kind::Trunc && kind <= Kind::Round;
   if (whole && (kind == Kind::Long || kind == Kind::Trunc)) return false;  // the same number
@@ -430,6 +433,25 @@ PyObject* NumberRecorder::carrier_of(int id, PyObject* original) {
   return made;
 }
 
+PyObject* NumberRecorder::flag(int id, bool value) {
+  PyObject* original = value ? Py_True : Py_False;
+  for (const Standing& one : standing_)
+    if (one.id == id && is_flag(one.carrier)) return Py_NewRef(one.carrier);
+  PyObject* made = new_flag(value);
+  if (!made) throw py::error_already_set();
+  Py_INCREF(made);
+  carriers_.push_back(made);
+  carried_[made] = id;
+  stand(id, original, made);
+  has_flags_ = true;
+  return made;
+}
+
+int NumberRecorder::number_of_flag(PyObject* flag) const {
+  const int* id = is_flag(flag) ? carried_.find(flag) : nullptr;
+  return id ? *id : -1;
+}
+
 void NumberRecorder::stand(int id, PyObject* original, PyObject* carrier) {
   standing_.push_back({id, Py_NewRef(original), Py_NewRef(carrier)});
 }
@@ -531,6 +553,8 @@ NumberRecorder::~NumberRecorder() {
   py::gil_scoped_acquire gil;
   for (const Standing& one : standing_) {
     Py_DECREF(one.original);
+    // All that could be found have True or False in their place by now.
+    if (is_flag(one.carrier) && Py_REFCNT(one.carrier) > 1) retire_flag(one.carrier);
     Py_DECREF(one.carrier);
   }
 }

@@ -78,6 +78,11 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   // The same in place of an object that others may hold: one carrier for one such object. The object itself,
   // which is read, where it is a nan: in containers, that is equal to itself alone.
   PyObject* carrier_of(int id, PyObject* original);
+  // The same of a truth value whose number is 1 or 0.
+  PyObject* flag(int id, bool value);
+  // Whether there are such ones, and the number of one.
+  bool has_flags() const { return has_flags_; }
+  int number_of_flag(PyObject* flag) const;
   // A carrier or a text, and what Python would have in its place. Both are held until the recorder goes.
   struct Standing {
     int id;
@@ -174,6 +179,7 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
   AddressMap<int> carried_;
   std::vector<PyObject*> carriers_;  // owned
   std::vector<Standing> standing_;   // few
+  bool has_flags_ = false;
   TextRecorder texts_{this};
   ParsedInts parsed_;
 };

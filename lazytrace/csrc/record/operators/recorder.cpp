@@ -1214,8 +1214,9 @@ std::vector<int> Recorder::add_opaque(std::shared_ptr<OpaqueStep> opaque, const 
     } else {
       if (!is_immutable(leaf)) fail(say(reason::OpaqueResult, opaque->name, type_name(leaf)));
       bool number = PyFloat_CheckExact(leaf) || PyLong_CheckExact(leaf);
+      bool flag = opaque->gives_flags && PyBool_Check(leaf) && numbers();
       bool asked = opaque->asks || (opaque->gives_numbers && number);
-      one.number = asked ? answer(leaf, opaque->name) : -1;
+      one.number = flag ? numbers()->answer(leaf, opaque->name) : asked ? answer(leaf, opaque->name) : -1;
       one.kind = one.number < 0 ? Result::Kind::Read : Result::Kind::Number;
       if (one.number >= 0) one.read = PyFloat_CheckExact(leaf) ? c10::IValue(0.0) : c10::IValue(0);
       opaque->values.push_back(py::reinterpret_borrow<py::object>(leaf));

@@ -384,6 +384,8 @@ void Exchange::deliver_now(Frame f) {
 
 py::object Exchange::carried(PyObject* plain, c10::ArrayRef<int> numbers) {
   auto one = [&](int number, PyObject* value) {
+    if (PyBool_Check(value))
+      return py::reinterpret_steal<py::object>(recorder_->numbers()->flag(number, value == Py_True));
     return py::reinterpret_steal<py::object>(recorder_->numbers()->carrier_of(number, value));
   };
   if (!PyTuple_CheckExact(plain)) return one(numbers[0], plain);

@@ -475,11 +475,26 @@ void Instructions::call(Frame f, const Operation& operation) {
   if (PyType_Check(callee)) new_objects_->expect(f, reinterpret_cast<PyTypeObject*>(callee));
 }
 
+// zip(*rows): the entries of each are taken as those of a row that is unpacked.
+void Instructions::read_rows(PyObject** rows) {
+  bool plain = PyList_CheckExact(*rows) || PyTuple_CheckExact(*rows);
+  if (!plain || !recorder_->follows_state() || !recorder_->numbers() || recorder_->inside_operator()) return;
+  protocols_->read_iteration(*rows);
+  PyObject* all = PySequence_Tuple(*rows);
+  if (!all) throw py::error_already_set();
+  provenance_->note_made(all);
+  Py_SETREF(*rows, all);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(all) && !recorder_->stopped(); ++i)
+    containers_->read_row(PySequence_Fast_ITEMS(all) + i);
+}
+
 void Instructions::call_extended(Frame f, const Operation& operation) {
   calls_->enter(f);
   PyObject* callee = f.peek(operation.first);
   note_callee(f, hands_on(callee));
   calls_->spread(f.place(operation.second));
+  static PyObject* const zip = builtin("zip");
+  if (callee == zip) read_rows(f.place(operation.second));
   if (PyType_Check(callee)) new_objects_->expect(f, reinterpret_cast<PyTypeObject*>(callee));
   calls_->call_extended(callee, f.peek(operation.second), f.peek(operation.third));
 }

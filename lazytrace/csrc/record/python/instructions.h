@@ -46,7 +46,8 @@ class Instructions {
     if (reducing_ == f.address()) reducing_ = nullptr;
   }
   // Whether the call that comes next names some of its arguments.
-  bool names_keywords() const { return calls_->keyword_names() != nullptr; }
+  bool names_keywords() const { return keyword_names() != nullptr; }
+  PyObject* keyword_names() const { return calls_->keyword_names(); }
   // Whether what a frame gives back goes to C code that the instruction of its caller runs, and may do
   // anything with it.
   bool goes_to_c(Frame caller, const CodeFacts& facts, PyObject* result) const;
@@ -60,6 +61,7 @@ class Instructions {
   void put_viewed(PyObject* dict);
   bool advances_older(PyObject* callee, PyObject* iterator) const;
   void raise(Frame f, PyObject* error, PyObject* cause);
+  void read_rows(PyObject** rows);
   void call_extended(Frame f, const Operation& operation);
   void match_class(PyObject* subject, PyObject* cls, PyObject* names, int positional);
   void enter_context(PyObject* object);

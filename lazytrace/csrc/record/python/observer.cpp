@@ -37,9 +37,10 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
                     &writes_, &protocols_, &calls_),
       modules_(recorder, &whole_calls_, &containers_, &names_, &functions_, &protocols_, &calls_,
                &instructions_),
+      flags_(recorder, &provenance_),
       watcher_(around_, &gradients_, &whole_calls_, &unseen_, &lists_, &drawn_, &cached_, &default_dicts_,
                &asides_, &new_objects_, &classes_, &containers_, &consumption_, &functions_, &protocols_,
-               &instructions_, &modules_, Unwinding(&names_, &attributes_, &context_variables_)) {}
+               &instructions_, &modules_, &flags_, Unwinding(&names_, &attributes_, &context_variables_)) {}
 
 void Observer::finish(PyObject* result) {
   context_variables_.finish();

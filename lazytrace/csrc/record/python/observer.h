@@ -135,6 +135,7 @@ class Observer {
   Calls calls_;
   Instructions instructions_;
   Modules modules_;
+  Flags flags_;
   Watcher watcher_;
 };
 

@@ -47,6 +47,8 @@ class OpaqueCall {
   void varies() { varies_ = true; }
   // The numbers in what it gives are other ones at each call, and are followed.
   void gives_numbers() { step_->gives_numbers = varies_ = true; }
+  // And the truth values.
+  void gives_flags() { step_->gives_flags = true; }
   // These, leaf by leaf, once it has finished: -1 where there is none.
   const std::vector<int>& numbers() const { return numbers_; }
   // It reads what an earlier step has changed, which may be anything.

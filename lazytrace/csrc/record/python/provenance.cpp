@@ -478,7 +478,7 @@ void Provenance::follow(int node, PyObject* value, std::string path) {
   bool real = is_float_of_any_kind(value);
   NumberValue found = real ? NumberValue::of_real(float_value(value)) : NumberValue::of(whole_value(value));
   (*tree_)[node].loose = true;
-  bool size = (*tree_)[node].access == Access::Length;
+  bool size = (*tree_)[node].access == Access::Length || PyBool_Check(value);
   NumberRecorder* numbers = recorder_->numbers();
   int number = numbers->given(Number::Kind::State, node, real, found, std::move(path), size);
   state_[node] = number_like(numbers, number, value);
@@ -621,11 +621,15 @@ c10::ArrayRef<int> Provenance::follow_child(int node, Access access, PyObject* k
 }
 
 void Provenance::read_operands(int node, PyObject** sequence, c10::function_ref<bool(Py_ssize_t)> held) {
-  Py_ssize_t count = PySequence_Fast_GET_SIZE(*sequence);
+  if (py::object items = read_entries(node, *sequence, held)) exchange_->swap(sequence, std::move(items));
+}
+
+py::object Provenance::read_entries(int node, PyObject* sequence, c10::function_ref<bool(Py_ssize_t)> held) {
+  Py_ssize_t count = PySequence_Fast_GET_SIZE(sequence);
   py::tuple items(count);
   bool any = false;
   for (Py_ssize_t i = 0; i < count; ++i) {
-    auto item = py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(*sequence, i));
+    auto item = py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(sequence, i));
     if (!held(i)) {
       bool made;
       c10::ArrayRef<int> numbers = numbers_of(learn_node(node, Access::At, nullptr, i, item.ptr(), &made));
@@ -634,7 +638,9 @@ void Provenance::read_operands(int node, PyObject** sequence, c10::function_ref<
     }
     items[static_cast<size_t>(i)] = std::move(item);
   }
-  if (any) exchange_->swap(sequence, std::move(items));
+  if (!any) return {};
+  note_made(items.ptr());
+  return std::move(items);
 }
 
 void Provenance::read_self(int node, PyObject* object) {

@@ -102,6 +102,8 @@ class Provenance {
   void read_operand(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value);
   // The same of all entries of a list or tuple that the instruction takes apart, but for those that are held.
   void read_operands(int node, PyObject** sequence, c10::function_ref<bool(Py_ssize_t)> held);
+  // The same, and a tuple of them with the numbers that are followed; null where there are none.
+  py::object read_entries(int node, PyObject* sequence, c10::function_ref<bool(Py_ssize_t)> held);
   // The numbers that are followed there, of a value that is not put on the stack.
   c10::ArrayRef<int> follow_child(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value);
   // The node of a list or a deque whose length and entries are followed, or -1.

@@ -196,6 +196,7 @@ void Watcher::on_call(PyFrameObject* frame) {
   if (!pause.active() && !(flags & kSkipped) && asides_->runs_aside(f)) asides_->step_aside(f);
   if (is_trusted(caller) && is_generated_for_torch(f)) flags |= kSkipped;
   bool watch = !pause.blind() && !(flags & kSkipped);
+  flags_->enter(f, watch);
   trace_instructions(frame, watch);
   if (!older_) trace_lines(frame, false);
   if (calls_higher_order(f)) around_.recorder->fail(say(reason::CallsFunction, name_of_operator(f)));
@@ -363,6 +364,9 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   asides_->leave(f);
   places_.leave(f.address(), &around_.recorder->place);
   new_objects_->forget(f);
+  if (flags_->any() && result && (f.previous() == base_ || goes_to_c(f, result)))
+    flags_->settle_inside(result);
+  flags_->leave(f, result);
   if (opaque_frame_ == f) end_opaque(result);
   if (kernels_.erase(f.address())) return trace_lines(frame, true);
   bool watched = result && !around_.pause->active() && !around_.recorder->stopped();
@@ -424,6 +428,10 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   if (f.code() != seen_code_.ptr()) enter(f.code());
   const Operation& operation = seen_facts_->operations[static_cast<size_t>(f.instruction())];
   around_.exchange->settle_call(f);
+  if (flags_->any()) {
+    flags_->before(f, operation, instructions_->keyword_names());
+    if (around_.recorder->stopped()) return (void)let_go();
+  }
   bool paused = around_.pause->active();
   new_objects_->before(f, operation.builds, paused);
   if (operation.harmless()) return;
@@ -445,6 +453,7 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   if (callee && exchanges && !told) instructions_->read_arrays(f, operation);
   if (callee && !told) unseen_->exchange(f, operation);
   if (exchanges && !told && exchange_operands(f, operation)) return;
+  if (flags_->any()) flags_->look(f, operation, instructions_->keyword_names());
   if (exchanges) {
     handle_keys_.exchange(f, operation);
     around_.exchange->before(f, operation, told);

@@ -10,6 +10,7 @@
 #include "record/python/asides.h"
 #include "record/python/calls/protocols.h"
 #include "record/python/default_dicts.h"
+#include "record/python/flags.h"
 #include "record/python/gradients.h"
 #include "record/python/handle_keys.h"
 #include "record/python/handlers.h"
@@ -38,7 +39,7 @@ class Watcher {
           LiveLists* lists, DrawnEntries* drawn, CachedEntries* cached, DefaultDicts* default_dicts,
           Asides* asides, NewObjects* new_objects, ClassReads* classes, ContainerReads* containers,
           Consumption* consumption, FunctionReads* functions, Protocols* protocols,
-          Instructions* instructions, Modules* modules, const Unwinding& unwinding)
+          Instructions* instructions, Modules* modules, Flags* flags, const Unwinding& unwinding)
       : around_(around),
         handle_keys_(around.recorder, around.provenance, containers),
         gradients_(gradients),
@@ -56,6 +57,7 @@ class Watcher {
         protocols_(protocols),
         instructions_(instructions),
         modules_(modules),
+        flags_(flags),
         handlers_(unwinding) {}
   ~Watcher() { stop(); }
   Watcher(const Watcher&) = delete;
@@ -121,6 +123,7 @@ class Watcher {
   Protocols* protocols_;
   Instructions* instructions_;
   Modules* modules_;
+  Flags* flags_;
   Places places_;
 
   bool started_ = false;

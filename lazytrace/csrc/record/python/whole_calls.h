@@ -57,6 +57,10 @@ void configure_unhooking(const py::object& remove, const py::object& step);
 // called with a tuple of an entry in the place of one whose entry was looked up (CachedEntries).
 void configure_cached_calls(const py::object& step, const py::object& given);
 PyObject* given_entry_step();
+// Told by Python once: what is called in the place of a cache that has no entry, with the pair of it and its
+// function.
+void configure_missing_entries(const py::object& instead);
+PyObject* entry_filler();
 // Told by Python once: print(), and what is called in its place. `is_printable(values)`: whether no code of
 // the user's runs for it; where it does, `parts` prints what that gives.
 void configure_print(const py::object& function, const py::object& step, const py::object& is_printable,

@@ -86,13 +86,6 @@ PyObject* entry_keeper() {
 }
 
 namespace {
-PyObject* fill = nullptr;  // kept for the life of the process
-}
-
-void configure_missing_entries(const py::object& instead) { fill = Py_NewRef(instead.ptr()); }
-bool fills_entry(PyObject* function) { return function == fill; }
-
-namespace {
 bool is_of_user(PyObject* cache) {
   PyObject* function = cached_function(cache);
   return function && PyFunction_Check(function) && (code_flags(PyFunction_GET_CODE(function)) & kUser);
@@ -250,7 +243,7 @@ py::object CachedEntries::take(PyObject* cache, PyObject* const* args, Py_ssize_
   if (nothing) {
     if (recorder->stopped() || !function) return {};
     py::object parts = py::make_tuple(py::handle(cache), function);
-    return py::reinterpret_steal<py::object>(PyMethod_New(fill, parts.ptr()));
+    return py::reinterpret_steal<py::object>(PyMethod_New(entry_filler(), parts.ptr()));
   }
   // A guard finds it. The step is there all the same: a function that runs again knows them by their order.
   if (written || found.ptr() == kNotGiven) return {};
@@ -274,7 +267,7 @@ void CachedEntries::before(Frame f, const Operation& operation) {
   try {
     py::object instead = take(*callee, args, count);
     if (!instead) return;
-    bool runs = fills_entry(PyMethod_GET_FUNCTION(instead.ptr()));
+    bool runs = PyMethod_GET_FUNCTION(instead.ptr()) == entry_filler();
     for (int i = 1; i <= count && !runs; ++i) Py_SETREF(*f.place(i), Py_NewRef(Py_None));
     Py_SETREF(*callee, instead.release().ptr());
   } catch (const NotGiven&) {

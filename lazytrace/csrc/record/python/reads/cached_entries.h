@@ -43,9 +43,5 @@ class CachedEntries {
 // What the step calls that counts a call without an entry, and the one that puts the entry there.
 PyObject* entry_beginner();
 PyObject* entry_keeper();
-// Told by Python once: what is called in the place of a cache that has no entry, with the pair of it and its
-// function.
-void configure_missing_entries(const py::object& instead);
-bool fills_entry(PyObject* function);
 
 }  // namespace lazytrace

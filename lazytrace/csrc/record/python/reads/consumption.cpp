@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "cpython/callee.h"
+#include "cpython/carrier.h"
 #include "cpython/dict_proxy.h"
 #include "cpython/dict_view.h"
 #include "cpython/ends.h"
@@ -112,7 +113,7 @@ void Consumption::refuse_type(PyObject* object) {
 // The special methods of a value and of what it holds: members of enums and named tuples, whose classes can
 // change.
 void Consumption::read_specials_of(PyObject* value) {
-  if (is_followed(value)) return;
+  if (is_followed(value) || is_flag(value)) return;
   classes_->read_specials(Py_TYPE(value));
   if (PyTuple_Check(value)) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) read_specials_of(PyTuple_GET_ITEM(value, i));
@@ -143,7 +144,7 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
   // The name of an attribute, mostly.
   if (PyUnicode_CheckExact(object) && !reads_text(how))
     return has_many_digits(object) ? recorder_->fail(say(reason::ManyDigits)) : void();
-  if (is_followed(object)) return;
+  if (is_followed(object) || is_flag(object)) return;  // the latter C code hands on
   classes_->read_specials(Py_TYPE(object));
   if (reads_text(how)) read_names(object);
   if (is_tensor(object)) {

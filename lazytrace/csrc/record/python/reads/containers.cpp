@@ -133,6 +133,17 @@ bool ContainerReads::read_unpacked(PyObject** place) {
   return true;
 }
 
+void ContainerReads::read_row(PyObject** place) {
+  PyObject* sequence = *place;
+  if (!PyTuple_CheckExact(sequence) || is_immutable(sequence)) return;
+  int node = provenance_->known(sequence);
+  if (node < 0 || provenance_->touched(sequence)) return;
+  if (!provenance_->structural(node)) tree_->expect_length(node, sequence);
+  py::object items = provenance_->read_entries(
+      node, sequence, [&](Py_ssize_t i) { return holds(node, PyTuple_GET_ITEM(sequence, i)); });
+  if (items) Py_SETREF(*place, items.release().ptr());
+}
+
 // A list or tuple of arrays of numpy that a function of C is handed: what numpy finds there was read as by a
 // loop, and it is handed another one that holds the same.
 void ContainerReads::read_arrays(PyObject** place) {
@@ -160,7 +171,7 @@ void ContainerReads::read_arrays(PyObject** place) {
 
 // How many numbers there are in a list that holds nothing else, or lists of these; none where one of them
 // cannot be followed.
-Py_ssize_t ContainerReads::count_numbers(PyObject* list, int depth) const {
+Py_ssize_t ContainerReads::count_numbers(PyObject* list, int depth, bool flags) const {
   constexpr int kDeepest = 3;
   int node = provenance_->known(list);
   bool known = node >= 0 || depth;
@@ -170,8 +181,9 @@ Py_ssize_t ContainerReads::count_numbers(PyObject* list, int depth) const {
   Py_ssize_t all = 0;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
     PyObject* item = PyList_GET_ITEM(list, i);
-    bool number = PyLong_CheckExact(item) || PyFloat_CheckExact(item) || is_followable_scalar(item);
-    Py_ssize_t found = number ? 1 : count_numbers(item, depth + 1);
+    bool number = PyLong_CheckExact(item) || PyFloat_CheckExact(item) || is_followable_scalar(item) ||
+                  (flags && PyBool_Check(item));
+    Py_ssize_t found = number ? 1 : count_numbers(item, depth + 1, flags);
     if (!found) return 0;
     all += found;
   }
@@ -180,7 +192,7 @@ Py_ssize_t ContainerReads::count_numbers(PyObject* list, int depth) const {
 
 void ContainerReads::read_numbers(PyObject** place) {
   if (!recorder_->numbers() || recorder_->inside_operator()) return;
-  Py_ssize_t count = count_numbers(*place, 0);
+  Py_ssize_t count = count_numbers(*place, 0, false);
   if (!count || count > kMost) return;
   provenance_->note_renewal(true);
   py::list made = lists_->numbers_in(*place);
@@ -193,9 +205,9 @@ bool ContainerReads::may_vary(PyObject* list) const {
   if (!PyList_CheckExact(list) || !PyList_GET_SIZE(list) || PyList_GET_SIZE(list) > kMost) return false;
   PyObject** items = PySequence_Fast_ITEMS(list);
   bool numbers = std::all_of(items, items + PyList_GET_SIZE(list), [](PyObject* item) {
-    return PyLong_CheckExact(item) || is_float_of_any_kind(item) || is_carrier(item);
+    return PyLong_CheckExact(item) || is_float_of_any_kind(item) || is_carrier(item) || PyBool_Check(item);
   });
-  return numbers && count_numbers(list, 0);
+  return numbers && count_numbers(list, 0, true);
 }
 
 void ContainerReads::read_varying(PyObject** place) {
@@ -209,7 +221,8 @@ void ContainerReads::read_varying(PyObject** place) {
   if (!may_vary(*place)) return;
   py::list made = lists_->numbers_in(*place);
   PyObject** items = PySequence_Fast_ITEMS(made.ptr());
-  if (std::any_of(items, items + PyList_GET_SIZE(made.ptr()), is_carrier))
+  auto is_followed_one = [](PyObject* item) { return is_carrier(item) || is_flag(item); };
+  if (std::any_of(items, items + PyList_GET_SIZE(made.ptr()), is_followed_one))
     Py_SETREF(*place, made.release().ptr());
 }
 

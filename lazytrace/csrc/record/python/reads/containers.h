@@ -39,6 +39,8 @@ class ContainerReads {
   // they are to be read as those of any other iterable.
   bool read_unpacked(PyObject** sequence);
   void read_arrays(PyObject** sequence);
+  // The same of one that zip() goes through, in whose place a tuple is put.
+  void read_row(PyObject** sequence);
   // Puts a dict of the same in the place of one that becomes part of another, with the numbers that are
   // followed: f(**self.__dict__).
   void read_merged(PyObject** place);
@@ -82,7 +84,8 @@ class ContainerReads {
 
  private:
   bool can_merge(int node, PyObject* dict) const;
-  Py_ssize_t count_numbers(PyObject* list, int depth) const;
+  // `flags`: truth values count, too.
+  Py_ssize_t count_numbers(PyObject* list, int depth, bool flags) const;
   // What an entry holds, or, where it does not come to Python, that it is there.
   void read_entry_of(PyObject* dict, PyObject* key, bool gives_value);
   void read_keys_like(PyObject* dict, PyObject* key);

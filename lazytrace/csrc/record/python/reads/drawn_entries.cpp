@@ -200,7 +200,7 @@ bool can_give(const Surroundings& around, const Unseen& unseen, PyObject* value,
 
 // A tuple of numbers that are followed is none that a step could be given.
 bool holds_carrier(PyObject* value) {
-  if (!is_tuple(value)) return is_carrier(value);
+  if (!is_tuple(value)) return is_carrier(value) || is_flag(value);
   PyObject** items = PySequence_Fast_ITEMS(value);
   return std::any_of(items, items + PyTuple_GET_SIZE(value), holds_carrier);
 }
@@ -223,7 +223,10 @@ class Carrying {
     if (!is_tuple(given)) {
       int number = numbers_[next_++];
       if (number < 0) return py::reinterpret_borrow<py::object>(value);
-      return py::reinterpret_steal<py::object>(around_.recorder->numbers()->carrier_of(number, value));
+      NumberRecorder* numbers = around_.recorder->numbers();
+      if (PyBool_Check(value))
+        return py::reinterpret_steal<py::object>(numbers->flag(number, value == Py_True));
+      return py::reinterpret_steal<py::object>(numbers->carrier_of(number, value));
     }
     py::tuple items(PyTuple_GET_SIZE(value));
     bool same = true;
@@ -331,6 +334,7 @@ py::object DrawnEntries::take(PyObject* container, PyObject* place) {
   py::tuple args = py::make_tuple(py::handle(container), py::handle(place), ends.gone, ends.added);
   OpaqueCall call(*around_, taker(), "", args.ptr(), nullptr, false, true);
   call.gives_numbers();
+  call.gives_flags();
   call.finish(given.ptr());
   if (nothing) return {};
   if (fed && !can_give(*around_, *unseen_, given.ptr()))
