@@ -61,6 +61,26 @@ def _downward(items: list[Any], place: int) -> Any:
         place -= 1
 
 
+def array_of_flags(function: Any, numbers: list[Any]) -> Any:
+    """What a function of numpy makes of a list of truth values, of which `numbers` has 1 and 0.
+
+    >>> import numpy
+    >>> array_of_flags(numpy.array, [1, 0])
+    array([ True, False])
+    """
+    return function(numbers).astype(bool)
+
+
+def tensor_of_flags(function: Any, numbers: list[Any]) -> torch.Tensor:
+    """The same of `torch.tensor` and `torch.as_tensor`.
+
+    >>> tensor_of_flags(torch.tensor, [1, 0])
+    tensor([ True, False])
+    """
+    made: torch.Tensor = function(numbers, dtype=torch.bool)
+    return made
+
+
 def call_watched(function: Any, *args: Any, **kwargs: Any) -> Any:
     """What calls a function under checkpoint(), or a hook: which code it comes to is read where it is called.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import collections
+import contextlib
 import copy
+import functools
 import itertools
 import json
 import operator
@@ -14,7 +17,9 @@ from collections import Counter, deque, namedtuple
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
+import lazytrace
 from tests.soundness.runner import Cases, Holder, agree, call, check
 
 cases = Cases()
@@ -60,6 +65,7 @@ def holder(seed=0):
         seen=[],
         last=None,
         by_name={},
+        cached=functools.lru_cache(maxsize=64)(lambda key: (key, type(key).__name__)),
     )
 
 
@@ -126,6 +132,17 @@ def in_lists(s, rows):
     )
 
 
+def as_bools(s, rows):
+    flags = [done for _, _, done in rows]
+    return torch.tensor(flags), torch.where(torch.tensor([[one] for one in flags]), 1.0, 2.0)
+
+
+def as_arrays(s, rows):
+    flags = [one[-1] for one in rows if one is not None]
+    column = torch.from_numpy(np.vstack([one[-1] for one in rows]).astype(np.uint8)).float()
+    return column, torch.from_numpy(np.array(flags, dtype=np.float32)), torch.from_numpy(np.array(flags))
+
+
 def in_columns(s, rows):
     states, rewards, flags = zip(*rows)
     return torch.stack(states) * torch.tensor(rewards)[:, None], torch.tensor(flags, dtype=torch.float)
@@ -172,6 +189,8 @@ FOLLOWED = (
     converted,
     collected,
     in_lists,
+    as_bools,
+    as_arrays,
     in_columns,
     kept_for_later,
     unused,
@@ -496,7 +515,179 @@ def by_dropped_generators(s, rows):
     return total, found
 
 
+def shown_by_others(done, row, flags):
+    return torch.ones(1) * done, done is True, row[2] is False, [one is True for one in flags], str(row[1:])
+
+
+INNER = {
+    "opaque": lazytrace.opaque(shown_by_others),
+    "traced": lazytrace.traced(shown_by_others),
+    "scripted": lazytrace.script_if_tracing(shown_by_others),
+    "partial": functools.partial(shown_by_others, True),
+}
+
+
+def by_opaque_functions(s, rows):
+    flags = [one[2] for one in rows[:2]]
+    return INNER["opaque"](rows[0][2], rows[0], flags), INNER["opaque"](*rows[0][2:], rows[1], flags)
+
+
+def by_traced_functions(s, rows):
+    flags = [one[2] for one in rows[:2]]
+    return INNER["traced"](rows[0][2], rows[0], flags), INNER["traced"](True, row=rows[1], flags=flags)
+
+
+def by_partials(s, rows):
+    flags = [one[2] for one in rows[:2]]
+    kept = functools.partial(shown_by_others, rows[0][2], flags=flags)
+    return INNER["partial"](rows[0], flags), kept(rows[1]), kept.keywords["flags"]
+
+
+def by_modules(s, rows):
+    class Net(nn.Module):
+        def forward(self, row, done, flags=()):
+            return row[0] * done, done is True, flags
+
+    return Net()(rows[0], rows[0][2], flags=[rows[1][2]])
+
+
+def by_checkpoint(s, rows):
+    weight = torch.ones(2, requires_grad=True)
+
+    def inner(x, done, row):
+        return x * (2.0 if done else 3.0) + row[1] * (1 - row[2])
+
+    return torch.utils.checkpoint.checkpoint(inner, weight, rows[0][2], rows[1], use_reentrant=False)
+
+
+def by_checkpoint_of_closures(s, rows):
+    weight = torch.ones(2, requires_grad=True)
+    row, flags = rows[0], [one[2] for one in rows[:2]]
+
+    def inner(x, more=rows[1]):
+        return x * (2.0 if row[2] else 3.0) + (1 - more[2]) + sum(flags)
+
+    made = torch.utils.checkpoint.checkpoint(inner, weight, use_reentrant=False)
+    made.sum().backward()
+    return made, weight.grad
+
+
+def by_hooks_on_rows(s, rows):
+    x, row = torch.ones(2, requires_grad=True), rows[0]
+    y = x * 2
+    y.register_hook(lambda grad: grad * (2.0 if row[2] else 3.0))
+    y.register_hook(functools.partial(lambda flags, grad: grad * (2.0 if flags[1] else 3.0), row[1:]))
+    y.sum().backward()
+    return x.grad
+
+
+def by_transforms(s, rows):
+    row, flags = rows[0], [rows[1][2]]
+
+    def inner(x):
+        return (x * (2.0 if row[2] else 3.0) + (1 - flags[0])).sum()
+
+    return torch.func.grad(inner)(torch.ones(2)), torch.vmap(inner)(torch.ones(2, 2))
+
+
+def by_functions_of_autograd(s, rows):
+    row = rows[0]
+
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, pair):
+            ctx.pair = pair
+            return x * (2.0 if row[2] else 3.0)
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * (1 - ctx.pair[1]) + (1 - row[2]), None
+
+    x = torch.ones(2, requires_grad=True)
+    Scale.apply(x, rows[1][1:]).sum().backward()
+    return x.grad
+
+
+def by_cached_functions(s, rows):
+    return torch.ones(1), s.cached(rows[0][2]), s.cached((rows[0][2], 1))
+
+
+def by_hooks(s, rows):
+    x = torch.ones(2, requires_grad=True)
+    y = x * 2
+    done = rows[0][2]
+    y.register_hook(lambda grad: grad * (2.0 if done else 3.0))
+    y.sum().backward()
+    return x.grad
+
+
+def by_sorting(s, rows):
+    ordered = sorted(rows, key=lambda one: (one[2], one[1]))
+    return torch.ones(1), [one[1] for one in ordered], max(rows, key=operator.itemgetter(2))[1]
+
+
+def by_grouping(s, rows):
+    groups = {}
+    for _, reward, done in rows:
+        groups.setdefault(done, []).append(reward)
+    return torch.ones(1), groups, [k for k, _ in itertools.groupby(rows, key=lambda one: one[2])]
+
+
+async def later(row):
+    return 1.0 - row[2], row[2]
+
+
+def by_coroutines(s, rows):
+    try:
+        later(rows[0]).send(None)
+    except StopIteration as stop:
+        return torch.ones(1), stop.value
+
+
+def by_contexts(s, rows):
+    @contextlib.contextmanager
+    def around(done):
+        yield 1.0 - done
+
+    with around(rows[0][2]) as first, contextlib.nullcontext(rows[1][2]) as second:
+        return torch.ones(1), first, second
+
+
+def by_defaults(s, rows):
+    kept = collections.defaultdict(list)
+    kept["done"].append(rows[0][2])
+    kept["row"] += rows[0][1:]
+    kept["more"].extend(one[2] for one in rows[:2])
+    kept["more"].insert(0, rows[0][2])
+    return torch.ones(1), dict(kept), kept["more"].index(True) if True in kept["more"] else None
+
+
+def by_pop(s, rows):
+    flags = [one[2] for one in rows]
+    first, last = flags.pop(0), flags.pop()
+    flags[0] = last
+    flags[1:1] = [first]
+    return torch.ones(1) * (1.0 - flags[0]), first is True, flags[:2]
+
+
 LOOKING = (
+    by_opaque_functions,
+    by_traced_functions,
+    by_partials,
+    by_modules,
+    by_checkpoint,
+    by_checkpoint_of_closures,
+    by_hooks_on_rows,
+    by_transforms,
+    by_functions_of_autograd,
+    by_cached_functions,
+    by_hooks,
+    by_sorting,
+    by_grouping,
+    by_coroutines,
+    by_contexts,
+    by_defaults,
+    by_pop,
     by_frames_of_generators,
     by_waiting_generators,
     by_dropped_generators,

@@ -44,12 +44,78 @@ PyObject* scalar_class(PyObject*, void* kind) {
 
 PyObject* bool_class(PyObject*, void*) { return Py_NewRef(reinterpret_cast<PyObject*>(&PyBool_Type)); }
 
-// Made once. Its class is no int to C code, which would take its digits.
+void (*flag_reader)(PyObject*) = nullptr;  // set once
+
+// What C code that has come to one finds, once it has been read; borrowed.
+PyObject* plain_of(PyObject* object) {
+  if (!is_flag(object)) return object;
+  if (flag_reader) flag_reader(object);
+  return Py_SIZE(object) ? Py_True : Py_False;
+}
+
+template <PyObject* (*operate)(PyObject*)>
+PyObject* on_plain(PyObject* a) {
+  return operate(plain_of(a));
+}
+template <PyObject* (*operate)(PyObject*, PyObject*)>
+PyObject* on_plain(PyObject* a, PyObject* b) {
+  return operate(plain_of(a), plain_of(b));
+}
+PyObject* power_of_plain(PyObject* a, PyObject* b, PyObject* c) {
+  return PyNumber_Power(plain_of(a), plain_of(b), plain_of(c));
+}
+int truth_of_plain(PyObject* a) { return plain_of(a) == Py_True; }
+Py_hash_t hash_of_plain(PyObject* a) { return PyObject_Hash(plain_of(a)); }
+PyObject* compare_plain(PyObject* a, PyObject* b, int how) {
+  return PyObject_RichCompare(plain_of(a), plain_of(b), how);
+}
+
+template <typename F>
+PyType_Slot slot(int which, F* function) {
+  return {which, reinterpret_cast<void*>(function)};
+}
+template <PyObject* (*operate)(PyObject*)>
+PyType_Slot unary(int which) {
+  return slot<PyObject*(PyObject*)>(which, on_plain<operate>);
+}
+template <PyObject* (*operate)(PyObject*, PyObject*)>
+PyType_Slot binary(int which) {
+  return slot<PyObject*(PyObject*, PyObject*)>(which, on_plain<operate>);
+}
+
+// Made once. Its class is no int to C code, which would take its digits. C code is given none; where it comes
+// to one all the same, it reads it.
 PyTypeObject* flag_type() {
   static PyTypeObject* const made = [] {
     static PyGetSetDef getset[] = {{"__class__", bool_class, nullptr, nullptr, nullptr},
                                    {nullptr, nullptr, nullptr, nullptr, nullptr}};
-    PyType_Slot slots[] = {{Py_tp_getset, getset}, {0, nullptr}};
+    PyType_Slot slots[] = {{Py_tp_getset, getset},
+                           unary<PyNumber_Negative>(Py_nb_negative),
+                           unary<PyNumber_Positive>(Py_nb_positive),
+                           unary<PyNumber_Absolute>(Py_nb_absolute),
+                           unary<PyNumber_Invert>(Py_nb_invert),
+                           unary<PyNumber_Long>(Py_nb_int),
+                           unary<PyNumber_Index>(Py_nb_index),
+                           unary<PyNumber_Float>(Py_nb_float),
+                           unary<PyObject_Repr>(Py_tp_repr),
+                           unary<PyObject_Str>(Py_tp_str),
+                           binary<PyNumber_Add>(Py_nb_add),
+                           binary<PyNumber_Subtract>(Py_nb_subtract),
+                           binary<PyNumber_Multiply>(Py_nb_multiply),
+                           binary<PyNumber_Remainder>(Py_nb_remainder),
+                           binary<PyNumber_Divmod>(Py_nb_divmod),
+                           binary<PyNumber_Lshift>(Py_nb_lshift),
+                           binary<PyNumber_Rshift>(Py_nb_rshift),
+                           binary<PyNumber_And>(Py_nb_and),
+                           binary<PyNumber_Xor>(Py_nb_xor),
+                           binary<PyNumber_Or>(Py_nb_or),
+                           binary<PyNumber_FloorDivide>(Py_nb_floor_divide),
+                           binary<PyNumber_TrueDivide>(Py_nb_true_divide),
+                           slot(Py_nb_power, power_of_plain),
+                           slot(Py_nb_bool, truth_of_plain),
+                           slot(Py_tp_hash, hash_of_plain),
+                           slot(Py_tp_richcompare, compare_plain),
+                           {0, nullptr}};
     PyType_Spec spec = {"lazytrace.carriers.Flag", 0, 0, Py_TPFLAGS_DEFAULT, slots};
     auto* type = reinterpret_cast<PyTypeObject*>(
         PyType_FromSpecWithBases(&spec, reinterpret_cast<PyObject*>(&PyLong_Type)));
@@ -60,6 +126,8 @@ PyTypeObject* flag_type() {
 }
 
 }  // namespace
+
+void read_flags_by(void (*reader)(PyObject*)) { flag_reader = reader; }
 
 bool is_flag(PyObject* object) { return Py_IS_TYPE(object, flag_type()); }
 

@@ -32,6 +32,8 @@ bool is_long_carrier(PyObject* object);
 // in tuples and lists alone, and True or False lies in its place once it is on the stack of Python code.
 bool is_flag(PyObject* object);
 PyObject* new_flag(bool value);
+// Told once: who is told of one whose value C code comes to.
+void read_flags_by(void (*reader)(PyObject*));
 // From now on it is a bool, and stays for as long as the process: of one that somebody holds still.
 void retire_flag(PyObject* flag);
 // New references, or null with an exception set.

@@ -433,7 +433,19 @@ PyObject* NumberRecorder::carrier_of(int id, PyObject* original) {
   return made;
 }
 
+namespace {
+// Of this thread: the one that has made flags last.
+thread_local NumberRecorder* of_flags = nullptr;
+
+void read_flag(PyObject* flag) {
+  int number = of_flags ? of_flags->number_of_flag(flag) : -1;
+  if (number >= 0) of_flags->read(number);
+}
+}  // namespace
+
 PyObject* NumberRecorder::flag(int id, bool value) {
+  read_flags_by(read_flag);
+  of_flags = this;
   PyObject* original = value ? Py_True : Py_False;
   for (const Standing& one : standing_)
     if (one.id == id && is_flag(one.carrier)) return Py_NewRef(one.carrier);
@@ -549,6 +561,7 @@ void NumberRecorder::end() {
 
 NumberRecorder::~NumberRecorder() {
   end();
+  if (of_flags == this) of_flags = nullptr;
   if (standing_.empty()) return;
   py::gil_scoped_acquire gil;
   for (const Standing& one : standing_) {

@@ -23,11 +23,19 @@ constexpr int kDeepestFlag = 8;
 
 bool is_ours(PyObject* code) { return code_flags(code) & (kOwn | kStandsIn); }
 
-// What goes through a container in C, and holds it, or is one of our generators that stands in for that.
+// What goes through a container in C, and holds it, one of our generators that stands in for that, or a
+// partial.
 bool goes_through(PyObject* v) {
+  if (function_of_partial(v)) return true;
   if (PyGen_CheckExact(v))
     return is_ours(reinterpret_cast<PyObject*>(reinterpret_cast<PyGenObject*>(v)->gi_code));
   return PyIter_Check(v) && Py_TYPE(v)->tp_traverse && !PyType_HasFeature(Py_TYPE(v), Py_TPFLAGS_HEAPTYPE);
+}
+
+// That a method is bound to, or null.
+PyObject* self_of(PyObject* v) {
+  if (PyMethod_Check(v)) return PyMethod_GET_SELF(v);
+  return PyCFunction_Check(v) ? PyCFunction_GET_SELF(v) : nullptr;
 }
 
 bool is_list_or_tuple(PyObject* v) { return PyList_CheckExact(v) || PyTuple_Check(v); }
@@ -49,31 +57,42 @@ bool looks_at_nothing(PyObject* callee) {
   return all->count(callee);
 }
 
-// Watched, or one of ours, which hands on what it is given.
+// Code of the user's, which is watched, what stands in for C code, and named tuples.
 bool comes_to_seen_code(PyObject* callee) {
+  constexpr uintptr_t kUnseen = kSkipped | kOpaque | kOwn | kThrough | kTorchs;
   if (PyMethod_Check(callee)) return comes_to_seen_code(PyMethod_GET_FUNCTION(callee));
-  if (PyFunction_Check(callee))
-    return !is_trusted_code(PyFunction_GET_CODE(callee)) &&
-           !(code_flags(PyFunction_GET_CODE(callee)) & kOpaque);
+  if (PyFunction_Check(callee)) {
+    uintptr_t flags = code_flags(PyFunction_GET_CODE(callee));
+    return (flags & kStandsIn) || !(flags & kUnseen);
+  }
   return PyType_Check(callee) && is_python_class(reinterpret_cast<PyTypeObject*>(callee)) &&
          c_base(reinterpret_cast<PyTypeObject*>(callee)) == &PyTuple_Type;
 }
 
-// What makes a tensor of the numbers in a list; `typed`: of a type that these do not decide.
-bool makes_tensor_of_numbers(PyObject* callee, bool typed) {
-  static const auto* by_type = [] {
-    auto* made = new AddressSet();
-    for (const char* name : {"tensor", "as_tensor"}) made->insert(from_module("torch", name).release().ptr());
-    return made;
-  }();
-  static const auto* of_type = [] {
-    auto* made = new AddressSet();
-    for (const char* name :
-         {"Tensor", "FloatTensor", "DoubleTensor", "LongTensor", "IntTensor", "ByteTensor"})
-      made->insert(from_module("torch", name).release().ptr());
-    return made;
-  }();
-  return of_type->count(callee) || (typed && by_type->count(callee));
+bool has_module(const char* name) {
+  py::str text(name);
+  return static_cast<bool>(py::reinterpret_steal<py::object>(PyImport_GetModule(text.ptr())));
+}
+
+// What makes a tensor or an array of the numbers in a list, of a type that these decide, or of one of its
+// own.
+enum class Makes : uint8_t { Nothing, Tensor, TypedTensor, Array };
+
+Makes made_by(PyObject* callee) {
+  auto collect = [](const char* module, std::initializer_list<const char*> names) {
+    auto* all = new AddressSet();
+    for (const char* name : names) all->insert(from_module(module, name).release().ptr());
+    return all;
+  };
+  static const auto* tensors = collect("torch", {"tensor", "as_tensor"});
+  static const auto* typed =
+      collect("torch", {"Tensor", "FloatTensor", "DoubleTensor", "LongTensor", "IntTensor", "ByteTensor"});
+  if (tensors->count(callee)) return Makes::Tensor;
+  if (typed->count(callee)) return Makes::TypedTensor;
+  static const auto* arrays = has_module("numpy")
+                                  ? collect("numpy", {"array", "asarray", "stack", "vstack", "hstack"})
+                                  : new AddressSet();
+  return arrays->count(callee) ? Makes::Array : Makes::Nothing;
 }
 
 bool has_name(PyObject* names, const char* name) {
@@ -156,12 +175,14 @@ void Flags::settle_inside(PyObject* object, AddressSet* seen, int depth) {
   if (!object || is_tensor(object) || is_immutable(object) || !recorder_->numbers()) return;
   if (PyObject* carried = carried_entries(object)) return settle_inside(carried, seen, depth);
   bool items = PyList_Check(object) || PyTuple_Check(object), dict = PyDict_Check(object);
-  bool bound = PyCFunction_Check(object) && PyCFunction_GET_SELF(object);
-  if (!items && !dict && !bound && !goes_through(object)) return;
+  PyObject* self = self_of(object);
+  if (!items && !dict && !self && !PyFunction_Check(object) && !goes_through(object)) return;
   // What was there before the call holds none: where it is written to, they are read.
   if (provenance_->known(object) >= 0 || !seen->insert(object)) return;
   if (depth > kDeepestFlag) return recorder_->fail(say(reason::SizesTooDeep));
-  if (bound) return settle_inside(PyCFunction_GET_SELF(object), seen, depth + 1);
+  if (PyMethod_Check(object)) settle_inside(PyMethod_GET_FUNCTION(object), seen, depth + 1);
+  if (self) return settle_inside(self, seen, depth + 1);
+  if (PyFunction_Check(object)) return settle_function(object, seen, depth + 1);
   if (PyGen_CheckExact(object)) looked_at_.insert(Frame::of_generator(object).address());
   if (items) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
@@ -185,6 +206,15 @@ void Flags::settle_inside(PyObject* object, AddressSet* seen, int depth) {
     };
     Py_TYPE(object)->tp_traverse(object, enter, &visit);
   }
+}
+
+// Whoever calls it may do so where its instructions are not seen.
+void Flags::settle_function(PyObject* function, AddressSet* seen, int depth) {
+  PyObject* closure = PyFunction_GET_CLOSURE(function);
+  for (Py_ssize_t i = 0; closure && i < PyTuple_GET_SIZE(closure); ++i)
+    settle_inside(PyCell_GET(PyTuple_GET_ITEM(closure, i)), seen, depth);
+  settle_inside(PyFunction_GET_DEFAULTS(function), seen, depth);
+  settle_inside(PyFunction_GET_KW_DEFAULTS(function), seen, depth);
 }
 
 void Flags::settle_inside(PyObject* object) {
@@ -262,14 +292,20 @@ void Flags::move(Frame f, const Operation& operation) {
     case StackMove::Kind::Inverts:
       return invert(f);
     case StackMove::Kind::Gives:
-      // What stands in for C code gives what that would: it is looked at by who gets it.
-      return is_ours(f.code()) && !looked_at_.count(f.address()) ? put_carriers(f, 1) : read_stack(f, 1);
+      return goes_on(f) ? put_carriers(f, 1) : read_stack(f, 1);
     case StackMove::Kind::Builds:
     case StackMove::Kind::Appends:
       return put_carriers(f, move.takes);
     default:
       if (!follow(f, move, operation)) read_stack(f, move.takes < 0 ? f.height() : move.takes);
   }
+}
+
+// Whether a generator of ours stands in for what goes through a container in C: what it gives is looked at by
+// who gets it, and by nobody before.
+bool Flags::goes_on(Frame f) const {
+  bool generator = f.code_object()->co_flags & CO_GENERATOR;
+  return generator && is_ours(f.code()) && !looked_at_.count(f.address());
 }
 
 void Flags::copy(PyObject** from, PyObject** to) {
@@ -470,9 +506,7 @@ void Flags::look_at_call(Frame f, const Operation& operation, PyObject* keywords
   bool method = f.peek(operation.first);
   int count = operation.third;
   if (method && is_append(callee) && provenance_->is_fresh(f.peek(operation.second))) return;
-  if (!method && count && makes_tensor_of_numbers(callee, has_name(keywords, "dtype")) &&
-      put_numbers(f.place(count)))
-    return;
+  if (!method && count && put_numbers(callee_of(f, operation), f.place(count), count == 1, keywords)) return;
   for (int depth = 1; depth <= count + method; ++depth) settle_inside(f.peek(depth));
   settle_inside(callee);
 }
@@ -490,12 +524,20 @@ py::object Flags::numbers_in(PyObject* data, bool* all) {
   return std::move(made);
 }
 
-// What makes a tensor of another type than bool takes True for 1.
-bool Flags::put_numbers(PyObject** data) {
+// What makes a tensor or an array of another type than bool takes True for 1.
+bool Flags::put_numbers(PyObject** callee, PyObject** data, bool alone, PyObject* keywords) {
+  Makes makes = made_by(*callee);
   bool all = is_list_or_tuple(*data);
-  if (!all || recorder_->inside_operator()) return false;
+  if (makes == Makes::Nothing || !all || recorder_->inside_operator()) return false;
+  bool typed = makes == Makes::TypedTensor || has_name(keywords, "dtype");
+  if (!typed && !alone) return false;
   py::object made = numbers_in(*data, &all);
   if (!all || !PyList_GET_SIZE(made.ptr())) return false;
+  static PyObject* const array = from_module("lazytrace.stand_ins", "array_of_flags").release().ptr();
+  static PyObject* const tensor = from_module("lazytrace.stand_ins", "tensor_of_flags").release().ptr();
+  PyObject* instead = typed ? nullptr : PyMethod_New(makes == Makes::Array ? array : tensor, *callee);
+  if (!typed && !instead) throw py::error_already_set();
+  if (instead) Py_SETREF(*callee, instead);
   Py_SETREF(*data, made.release().ptr());
   return true;
 }

@@ -66,10 +66,12 @@ class Flags {
   void arrive(Frame f);
   void settle(PyObject** place, AddressSet* seen, int depth);
   void settle_inside(PyObject* object, AddressSet* seen, int depth);
+  void settle_function(PyObject* function, AddressSet* seen, int depth);
 
   // What lies in the variables and on the stack of the frame, before the instruction.
   void move(Frame f, const Operation& operation);
   void copy(PyObject** from, PyObject** to);
+  bool goes_on(Frame f) const;
   bool follow(Frame f, const StackMove& move, const Operation& operation);
   void put_carriers(Frame f, int count);
   bool operate(Frame f, const Operation& operation);
@@ -80,7 +82,7 @@ class Flags {
   void take_choice(Frame f);
   bool call(Frame f, const Operation& operation);
   void look_at_call(Frame f, const Operation& operation, PyObject* keywords);
-  bool put_numbers(PyObject** data);
+  bool put_numbers(PyObject** callee, PyObject** data, bool alone, PyObject* keywords);
   py::object numbers_in(PyObject* data, bool* all);
 
   const std::vector<uint8_t>& bytes_of(Frame f);

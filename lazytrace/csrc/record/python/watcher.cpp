@@ -319,6 +319,13 @@ bool Watcher::goes_to_c(Frame f, PyObject* result) const {
   return instructions_->goes_to_c(caller, *facts, result);
 }
 
+// Whether somebody gets what the frame gives back whose instructions are not seen.
+bool Watcher::hands_out(Frame f, PyObject* result) const {
+  Frame caller = f.previous();
+  if (!caller || caller == base_ || goes_to_c(f, result)) return true;
+  return is_ours(caller.code()) && !is_ours(f.code());
+}
+
 namespace {
 // Methods whose result C code takes for a number without asking it, whatever the function is called itself.
 bool must_be_plain(Frame f) {
@@ -364,8 +371,7 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   asides_->leave(f);
   places_.leave(f.address(), &around_.recorder->place);
   new_objects_->forget(f);
-  if (flags_->any() && result && (f.previous() == base_ || goes_to_c(f, result)))
-    flags_->settle_inside(result);
+  if (flags_->any() && result && hands_out(f, result)) flags_->settle_inside(result);
   flags_->leave(f, result);
   if (opaque_frame_ == f) end_opaque(result);
   if (kernels_.erase(f.address())) return trace_lines(frame, true);

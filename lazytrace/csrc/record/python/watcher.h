@@ -102,6 +102,7 @@ class Watcher {
   void note_aside(Frame f);
   void enter_module(Frame f);
   bool goes_to_c(Frame f, PyObject* result) const;
+  bool hands_out(Frame f, PyObject* result) const;
   bool is_taken_for_a_str(Frame f) const;
   void begin_opaque(PyFrameObject* frame);
   void end_opaque(PyObject* result);
