@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.soundness.runner import Cases, X, around, call, calls, check
+from tests.soundness.runner import Cases, Holder, X, around, call, calls, check
 
 cases = Cases()
 
@@ -229,6 +229,101 @@ def written_to(trace):
         return [value.sum() for value in d.values()]
 
     return trace(step), calls(4), lambda: list(d.values())
+
+
+class Counting:
+    """Tells how often it was hashed and compared."""
+
+    def __init__(self, name, log):
+        self.name, self.log = name, log
+
+    def __hash__(self):
+        self.log.append("hash")
+        return hash(self.name)
+
+    def __eq__(self, other):
+        self.log.append("eq")
+        return self.name == other.name
+
+
+def returns_a_dict(n, s):
+    return {s.key: 1, s.other: n}
+
+
+def returns_one_of_keys_that_it_made(n, s):
+    return {Counting(1, s.log): 1, Counting(2, s.log): n}
+
+
+def returns_a_set(n, s):
+    return {s.key}
+
+
+def returns_an_ordered_one(n, s):
+    return collections.OrderedDict([(s.key, n)])
+
+
+def returns_keys_in_tuples(n, s):
+    return {(s.key, 1): n}
+
+
+def writes_a_dict(n, s):
+    s.kept = {s.key: n}
+
+
+def sets_an_entry(n, s):
+    s.table[s.key] = n
+
+
+def sets_an_entry_by_an_equal_one(n, s):
+    s.table[Counting("a", s.log)] = n
+
+
+def takes_an_entry_away(n, s):
+    s.table.setdefault(s.other, n)
+    return s.table.pop(s.other)
+
+
+def looks_it_up(n, s):
+    return s.table[s.key], s.table.get(s.other)
+
+
+def has_one_among_its_own(n, s):
+    table = {s.key: n, "n": n}
+    return table["n"] + table[s.key]
+
+
+BY_HAND = [returns_a_dict, returns_one_of_keys_that_it_made, returns_a_set, returns_an_ordered_one]
+BY_HAND += [returns_keys_in_tuples, writes_a_dict, sets_an_entry, sets_an_entry_by_an_equal_one]
+BY_HAND += [takes_an_entry_away, looks_it_up]
+
+
+def hashed(body, **expected):
+    def make(trace):
+        log = []
+        s = Holder(key=Counting("a", log), other=Counting("b", log), log=log, kept=None, n=1)
+        s.table = {s.key: 1}
+
+        def step(x):
+            return x * s.n, body(s.n, s)
+
+        def change():
+            s.n += 150
+
+        steps = [one for _ in range(4) for one in (call(torch.ones(2)), call(torch.ones(2)), change)]
+        return trace(step), steps, lambda: list(log)
+
+    check(make, **expected)
+
+
+@pytest.mark.parametrize("body", BY_HAND, ids=lambda body: body.__name__)
+def test_keys_are_hashed_as_often_as_the_function_does(body):
+    """Neither what is written down of a dict nor a replay that makes one asks a key for its hash."""
+    hashed(body, eager="reads-odd-key")
+
+
+def test_keys_of_a_dict_that_stays_inside_are_hashed_as_often():
+    """Where the recording ends, the numbers in it become those of Python."""
+    hashed(has_one_among_its_own, hits=5)
 
 
 @cases.parametrize

@@ -244,6 +244,36 @@ def deleted_by_the_call(trace):
     return trace(step), calls(), seen(s)
 
 
+@cases(eager="returns-odd")
+def returned_with_another_of_its_name(trace):
+    """What lies under the name of a slot in the namespace is a value of its own."""
+
+    def step(x):
+        made = WithDict(x + 1, 2)
+        made.__dict__["n"] = 3
+        return made, made.n, made.__dict__["n"]
+
+    return trace(step), calls(), lambda: None
+
+
+@cases(hits=2)
+def read_beside_another_of_its_name(trace):
+    s = WithDict(torch.ones(3), 2)
+    s.__dict__["n"] = 3
+
+    def step(x):
+        return x * s.n + s.__dict__["n"]
+
+    def change(n, other):
+        def make():
+            s.n = n
+            s.__dict__["n"] = other
+
+        return make
+
+    return trace(step), [*calls(3), change(5, 3), *calls(3), change(5, 7), *calls(3), change(7, 5), *calls(3)]
+
+
 @cases.parametrize
 def test_slots(make, expected):
     check(make, **expected)

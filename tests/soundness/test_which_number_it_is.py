@@ -253,3 +253,59 @@ def test_small_ints_that_were_worked_out_are_those_of_python():
         return trace(step), steps, lambda: s.next is int(str(s.next))
 
     check(make, hits=1, eager="calls posix.getpid()")
+
+
+class WithProperty:
+    """Its attribute lies under the name of the property."""
+
+    def __init__(self, n, told):
+        self.__dict__["n"] = n
+        self.__dict__["told"] = told
+
+    @property
+    def n(self):
+        return self.__dict__["n"]
+
+    @n.setter
+    def n(self, value):
+        self.told.append(value)
+        self.__dict__["n"] = value * 100
+
+
+class Checked:
+    def __set_name__(self, owner, name):
+        self.name = name
+
+    def __get__(self, owner, cls=None):
+        return owner.__dict__[self.name]
+
+    def __set__(self, owner, value):
+        owner.told.append(value)
+        owner.__dict__[self.name] = value
+
+
+class WithDescriptor:
+    n = Checked()
+
+    def __init__(self, n, told):
+        self.told = told
+        self.__dict__["n"] = n
+
+
+@pytest.mark.parametrize("cls", [WithProperty, WithDescriptor])
+def test_what_sets_an_attribute_is_not_called_for_it(cls):
+    def make(trace):
+        s = Holder(n=3, kept=None, told=[])
+
+        def step(x):
+            s.kept = cls(s.n + 1, s.told)
+            made = cls(s.n, s.told)
+            return x * made.n, made.n, s.kept.n
+
+        def change():
+            s.n += 100
+
+        steps = [one for _ in range(4) for one in (call(torch.ones(2)), call(torch.ones(2)), change)]
+        return trace(step), steps, lambda: (s.told, s.kept and s.kept.__dict__)
+
+    check(make, hits=5)

@@ -22,8 +22,10 @@ py::object contents_of(PyObject* part) {
     add(py::reinterpret_steal<py::object>(ordered_items(part)).ptr());
   if (cell && PyCell_GET(part)) all.append(py::handle(PyCell_GET(part)));
   if (plain) return std::move(all);
-  py::object state = py::reinterpret_steal<py::object>(instance_state(part));
+  bool single = true;
+  py::object state = py::reinterpret_steal<py::object>(instance_state(part, &single));
   if (!state) throw py::error_already_set();
+  if (!single) return {};
   add(state.ptr());
   all.append(py::handle(reinterpret_cast<PyObject*>(Py_TYPE(part))));
   return std::move(all);

@@ -5,7 +5,10 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <cstring>
+#include <unordered_map>
+#include <utility>
 
 // CPython's own headers are C: they take other atomics in C++, and define this once more.
 #undef HAVE_STD_ATOMIC
@@ -244,7 +247,7 @@ bool is_rebuildable(PyObject* v) {
   return !PyType_Check(v);
 }
 
-PyObject* instance_state(PyObject* v) {
+PyObject* instance_state(PyObject* v, bool* single) {
   PyObject* state = PyDict_New();
   if (!state) return nullptr;
   PyObject** found = _PyObject_GetDictPtr(v);
@@ -252,13 +255,15 @@ PyObject* instance_state(PyObject* v) {
   if (dict) PyDict_Update(state, dict);
   Py_XDECREF(dict);
   PyErr_Clear();
+  Py_ssize_t places = PyDict_GET_SIZE(state);
   each_slot(Py_TYPE(v), [&](PyObject* name, PyObject* descr) {
     PyObject* value = Py_TYPE(descr)->tp_descr_get(descr, v, reinterpret_cast<PyObject*>(Py_TYPE(v)));
-    if (value) PyDict_SetItem(state, name, value);
+    if (value) ++places, PyDict_SetItem(state, name, value);
     Py_XDECREF(value);
     PyErr_Clear();
     return true;
   });
+  if (single) *single = places == PyDict_GET_SIZE(state);
   return state;
 }
 
@@ -305,17 +310,25 @@ PyObject* new_named_tuple(PyTypeObject* type, PyObject* items) {
   return made;
 }
 
+// The hash of each key is known, so none is asked for it.
 PyObject* ordered_items(PyObject* mapping) {
+  if (PyDict_CheckExact(mapping)) return PyDict_Copy(mapping);
   PyObject* result = PyDict_New();
+  if (!result) return nullptr;
+  std::unordered_map<PyObject*, std::pair<PyObject*, Py_hash_t>> entries;
+  PyObject *key, *value;
+  Py_hash_t hash;
+  bool ordered = PyODict_Check(mapping);
+  for (Py_ssize_t at = 0; _PyDict_Next(mapping, &at, &key, &value, &hash);)
+    ordered ? void(entries[key] = {value, hash}) : void(_PyDict_SetItem_KnownHash(result, key, value, hash));
   // The iterator of the C base: an overridden __iter__ is user code.
-  PyObject* iterator = c_base(Py_TYPE(mapping))->tp_iter(mapping);
-  if (!iterator) return result;
-  while (PyObject* key = PyIter_Next(iterator)) {
-    PyObject* value = PyDict_GetItemWithError(mapping, key);
-    if (value) PyDict_SetItem(result, key, value);
+  PyObject* iterator = ordered ? PyODict_Type.tp_iter(mapping) : nullptr;
+  while ((key = iterator ? PyIter_Next(iterator) : nullptr)) {
+    if (auto at = entries.find(key); at != entries.end())
+      _PyDict_SetItem_KnownHash(result, key, at->second.first, at->second.second);
     Py_DECREF(key);
   }
-  Py_DECREF(iterator);
+  Py_XDECREF(iterator);
   PyErr_Clear();
   return result;
 }
@@ -356,6 +369,21 @@ void make_namespace(PyObject* v) {
 
 bool has_plain_keys(PyObject* dict) {
   return reinterpret_cast<PyDictObject*>(dict)->ma_keys->dk_kind != DICT_KEYS_GENERAL;
+}
+
+bool has_silent_keys(PyObject* dict) {
+  if (has_plain_keys(dict)) return true;
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);)
+    if (!is_silent_key(key)) return false;
+  return true;
+}
+
+bool is_silent_key(PyObject* key) {
+  if (PyUnicode_CheckExact(key) || is_key_by_identity(key)) return true;
+  if (!PyTuple_CheckExact(key)) return is_key(key);
+  PyObject** items = PySequence_Fast_ITEMS(key);
+  return std::all_of(items, items + PyTuple_GET_SIZE(key), is_silent_key);
 }
 
 bool handles_exception() {

@@ -47,7 +47,9 @@ PyObject* entry_of_list(PyObject* v, Py_ssize_t index);
 
 // An instance whose whole state is its slots, its __dict__ and the items of a dict or list base.
 bool is_rebuildable(PyObject* v);
-PyObject* instance_state(PyObject* v);  // new dict: attribute -> value
+// New dict: attribute -> value. `single`: whether each name stands for one place, as a slot and the __dict__,
+// or slots of two classes, may have the same.
+PyObject* instance_state(PyObject* v, bool* single = nullptr);
 int set_instance_state(PyObject* v, PyObject* state);
 PyObject* new_instance(PyTypeObject* type);  // made by the C base alone: __new__ and __init__ do not run
 PyObject* new_named_tuple(PyTypeObject* type, PyObject* items);
@@ -62,6 +64,9 @@ bool has_attributes(PyObject* v);
 void make_namespace(PyObject* v);
 // Whether all keys of a dict are of type str itself, so that it compares none with Python code.
 bool has_plain_keys(PyObject* dict);
+// Whether no code of the user's hashes or compares it, or any key of a dict.
+bool is_silent_key(PyObject* key);
+bool has_silent_keys(PyObject* dict);
 // Whether this thread is in the handler of an exception.
 bool handles_exception();
 std::string short_repr(PyObject* v);

@@ -35,8 +35,9 @@ void PutInPlace::within(PyObject* root) {
 // No key and no entry is added, so what is gone through stays what it is.
 void PutInPlace::in_one(PyObject* holder, bool may_be_key) {
   PyObject *key, *value;
-  for (Py_ssize_t at = 0; PyDict_Check(holder) && PyDict_Next(holder, &at, &key, &value);)
-    if (value == object_) PyDict_SetItem(holder, key, other_);
+  Py_hash_t hash;  // which is known, so no key is asked for it
+  for (Py_ssize_t at = 0; PyDict_Check(holder) && _PyDict_Next(holder, &at, &key, &value, &hash);)
+    if (value == object_) _PyDict_SetItem_KnownHash(holder, key, other_, hash);
   for (Py_ssize_t i = 0; PyList_Check(holder) && i < PyList_GET_SIZE(holder); ++i)
     if (PyList_GET_ITEM(holder, i) == object_) PyList_SetItem(holder, i, Py_NewRef(other_));
   if (PyTuple_Check(holder) && !(hashable_ && may_be_key)) in_tuple(holder);

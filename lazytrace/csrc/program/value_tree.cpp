@@ -118,12 +118,14 @@ struct Tree::Builder {
       tree->value = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(v)));
       sequence(v, tree);
     } else if (PyDict_CheckExact(v)) {
+      judge_keys(v);
       tree->kind = Kind::Dict;
       mapping(v, tree);
     } else if (PySet_CheckExact(v)) {
       tree->kind = Kind::Set;
       py::object items = py::reinterpret_steal<py::object>(PySequence_List(v));
       judge_order(items.ptr());
+      if (PyList_GET_SIZE(items.ptr())) judge_key(PyList_GET_ITEM(items.ptr(), 0));
       sequence(items.ptr(), tree);
     } else if (int reg = source.array(v); reg >= 0) {
       tree->kind = Kind::Array;
@@ -145,6 +147,16 @@ struct Tree::Builder {
     } else {
       object(v, tree);
     }
+  }
+
+  // Code of the user's that hashes a key has run by now, and may have done more than that.
+  static void judge_key(PyObject* key) {
+    if (!is_silent_key(key)) throw std::runtime_error(say(reason::ReadsOddKey, type_name(key)));
+  }
+
+  static void judge_keys(PyObject* dict) {
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; !has_plain_keys(dict) && PyDict_Next(dict, &at, &key, &value);) judge_key(key);
   }
 
   // Filled in its own order, a set may come to another: that hangs on what was taken out of it, too. Code of
@@ -261,16 +273,19 @@ struct Tree::Builder {
 
   // An instance of a Python class is its type, its slots, its __dict__ and what it holds as a dict or a list.
   void object(PyObject* v, Tree* tree) {
-    if (!is_rebuildable(v))
+    bool single = true;
+    py::object state;
+    if (is_rebuildable(v)) state = py::reinterpret_steal<py::object>(instance_state(v, &single));
+    if (!state || !single)
       throw std::runtime_error(std::string("returns a ") + Py_TYPE(v)->tp_name +
                                ", which cannot be rebuilt at a replay");
     tree->kind = Kind::Object;
     tree->value = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(v)));
-    py::object state = py::reinterpret_steal<py::object>(instance_state(v));
     tree->items.push_back(Tree());
     tree->items.back().kind = Kind::Dict;
     mapping(state.ptr(), &tree->items.back());
     if (PyDict_Check(v)) {
+      judge_keys(v);
       tree->items.push_back(Tree());
       tree->items.back().kind = Kind::Dict;
       py::object items = py::reinterpret_steal<py::object>(ordered_items(v));

@@ -34,12 +34,14 @@ void Originals::put_back(PyObject** place) {
     put_back_inside(*place, 0);
 }
 
+// Where keys would be hashed or compared by code of the user's, the numbers stay, which are equal.
 void Originals::put_back_in_dict(PyObject* dict, int depth) {
+  bool silent = has_silent_keys(dict);
   PyObject *key, *value;
   for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);) {
     PyObject* original = original_of(value);
     if (!original) put_back_inside(value, depth);
-    if (original && PyDict_SetItem(dict, key, original) < 0) throw pybind11::error_already_set();
+    if (original && silent && PyDict_SetItem(dict, key, original) < 0) throw pybind11::error_already_set();
   }
 }
 
@@ -84,18 +86,23 @@ void Originals::put_back_in_function(PyObject* function, int depth) {
     put_back(&reinterpret_cast<PyCellObject*>(PyTuple_GET_ITEM(f->func_closure, i))->ob_ref);
 }
 
-// Nobody's code runs for these, as they are set as instances of any class are.
+// They are put where they lie, as a property or a descriptor of this name would run code of the user's.
 void Originals::put_back_in_attributes(PyObject* object, int depth) {
   if (PyDict_Check(object)) put_back_in_dict(object, depth);
   if (PyList_Check(object)) put_back_in_items(object, depth);
-  auto state = pybind11::reinterpret_steal<pybind11::object>(instance_state(object));
+  bool single = true;
+  auto state = pybind11::reinterpret_steal<pybind11::object>(instance_state(object, &single));
   if (!state) throw pybind11::error_already_set();
+  if (!single) return;
+  pybind11::dict originals;
   PyObject *name, *value;
   for (Py_ssize_t at = 0; PyDict_Next(state.ptr(), &at, &name, &value);) {
     PyObject* original = original_of(value);
     if (!original) put_back_inside(value, depth);
-    if (original && PyObject_GenericSetAttr(object, name, original) < 0) throw pybind11::error_already_set();
+    if (original && PyDict_SetItem(originals.ptr(), name, original) < 0) throw pybind11::error_already_set();
   }
+  if (originals.size() && set_instance_state(object, originals.ptr()) < 0)
+    throw pybind11::error_already_set();
 }
 
 // What code of the user's holds. False of anything else.
