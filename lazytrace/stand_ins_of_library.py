@@ -78,6 +78,8 @@ _STRFTIME: Final = time.strftime
 _COPY_TENSOR: Final[Any] = torch.Tensor.__deepcopy__
 _RETAIN: Final[Any] = torch.Tensor.retain_grad
 _EMPTY_LIKE: Final[Any] = torch.empty_like
+_GET_ITEM: Final[Any] = torch.Tensor.__getitem__
+_SET_ITEM: Final[Any] = torch.Tensor.__setitem__
 _ENTRIES: Final[Any] = tuple.__iter__
 _ENTRY: Final[Any] = tuple.__getitem__
 _OF_BARS: Final = (
@@ -360,6 +362,32 @@ def get_items(getter: Any, value: Any, /) -> Any:
     return found[0] if len(found) == 1 else tuple(found)
 
 
+# Torch's binding would be given bounds of slices that are followed, and compares others with the sizes.
+def get_item(tensor: Any, key: Any, /) -> Any:
+    """`operator.getitem` of a tensor."""
+    return tensor[key]
+
+
+def set_item(tensor: Any, key: Any, value: Any, /) -> None:
+    """`operator.setitem` of a tensor."""
+    tensor[key] = value
+
+
+def get_item_by_name(tensor: Any, key: Any, /) -> Any:
+    """`Tensor.__getitem__`."""
+    if type(tensor).__getitem__ is not _GET_ITEM:  # somebody's own, which may call this one
+        return _GET_ITEM(tensor, key)
+    return tensor[key]
+
+
+def set_item_by_name(tensor: Any, key: Any, value: Any, /) -> None:
+    """`Tensor.__setitem__`."""
+    if type(tensor).__setitem__ is not _SET_ITEM:
+        _SET_ITEM(tensor, key, value)
+    else:
+        tensor[key] = value
+
+
 def call_method(caller: Any, value: Any, /) -> Any:
     """What an `operator.methodcaller` gives."""
     return getattr(value, method_of(caller))(*arguments_of(caller), **options_of(caller))
@@ -548,6 +576,13 @@ def made_of_each(function: Any, items: Any, /) -> Any:
     return [function(item) for item in items]
 
 
+def _rows_of_items() -> dict[Any, Any]:
+    rows = {operator.getitem: get_item, operator.setitem: set_item}
+    rows |= {_GET_ITEM: get_item_by_name, _SET_ITEM: set_item_by_name}
+    classes = torch.Tensor, torch.nn.Parameter
+    return {(function, cls): own for function, own in rows.items() for cls in classes}
+
+
 def configure() -> None:
     """Tell the core of all this, once."""
     functions: dict[Any, Any] = {
@@ -576,6 +611,7 @@ def configure() -> None:
         (object.__reduce_ex__, collections.OrderedDict): reduce_ordered,
         (object.__reduce_ex__, set): reduce_set,
         **{(map, function): made_of_each for function in _makers()},
+        **_rows_of_items(),
         **rows_of_draws(),
         **rows_of_seeds(),
     }
