@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.soundness.runner import Cases, Holder, X, around, call, calls, check
+from tests.soundness.runner import Cases, Holder, X, around, call, calls, check, opaque
 
 cases = Cases()
 
@@ -243,7 +243,7 @@ class Counting:
 
     def __eq__(self, other):
         self.log.append("eq")
-        return self.name == other.name
+        return self.name == getattr(other, "name", other)
 
 
 def returns_a_dict(n, s):
@@ -302,6 +302,7 @@ def hashed(body, **expected):
         log = []
         s = Holder(key=Counting("a", log), other=Counting("b", log), log=log, kept=None, n=1)
         s.table = {s.key: 1}
+        s.defaults, s.ordered = collections.defaultdict(int, s.table), collections.OrderedDict(s.table, z=1)
 
         def step(x):
             return x * s.n, body(s.n, s)
@@ -315,6 +316,33 @@ def hashed(body, **expected):
     check(make, **expected)
 
 
+def asks_for_a_text(n, s):
+    return "a" in s.table
+
+
+def gets_by_a_text(n, s):
+    return s.table.get("a"), s.table["a"]
+
+
+def sets_by_a_text(n, s):
+    s.table["a"] = n
+
+
+def sets_a_default(n, s):
+    return s.table.setdefault("a", n)
+
+
+def has_a_default(n, s):
+    return s.defaults["a"]
+
+
+def moves_to_the_end(n, s):
+    s.ordered.move_to_end("a")
+
+
+BY_HAND += [asks_for_a_text, gets_by_a_text, sets_by_a_text, sets_a_default, has_a_default, moves_to_the_end]
+
+
 @pytest.mark.parametrize("body", BY_HAND, ids=lambda body: body.__name__)
 def test_keys_are_hashed_as_often_as_the_function_does(body):
     """Neither what is written down of a dict nor a replay that makes one asks a key for its hash."""
@@ -324,6 +352,47 @@ def test_keys_are_hashed_as_often_as_the_function_does(body):
 def test_keys_of_a_dict_that_stays_inside_are_hashed_as_often():
     """Where the recording ends, the numbers in it become those of Python."""
     hashed(has_one_among_its_own, hits=5)
+
+
+class Telling(list):
+    """Tells how often it was gone through."""
+
+    def __init__(self, items, log):
+        super().__init__(items)
+        self.log = log
+
+    def __iter__(self):
+        self.log.append("iter")
+        return super().__iter__()
+
+    def __len__(self):
+        self.log.append("len")
+        return super().__len__()
+
+
+def test_a_list_that_goes_to_a_step_is_gone_through_as_often():
+    def make(trace):
+        log = []
+
+        @lambda f: opaque(trace, f)
+        def total(items):
+            return torch.ones(3) * list.__getitem__(items, 0)
+
+        return trace(lambda x: x * total(Telling([2.0, 1.0], log))), calls(), lambda: list(log)
+
+    check(make, hits=4)
+
+
+class Name(str):
+    """Hashed and compared as any str."""
+
+
+def test_keys_of_a_class_that_is_a_str():
+    def make(trace):
+        s = Holder(name=Name("a"))
+        return trace(lambda x: {s.name: x * 2, "b": x}), [call(x * X()) for x in range(5)]
+
+    check(make, hits=3)
 
 
 @cases.parametrize

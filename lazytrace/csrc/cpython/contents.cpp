@@ -14,7 +14,9 @@ py::object contents_of(PyObject* part) {
     for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);)
       all.append(py::handle(key)), all.append(py::handle(value));
   };
-  if (PyList_Check(part) || PySet_Check(part))
+  if (PyList_Check(part))  // an overridden __iter__ is user code
+    all = py::reinterpret_steal<py::list>(PyList_GetSlice(part, 0, PyList_GET_SIZE(part)));
+  else if (PySet_Check(part))
     all = py::reinterpret_steal<py::list>(PySequence_List(part));
   else if (PyDict_CheckExact(part))
     add(part);

@@ -318,7 +318,8 @@ PyObject* ordered_items(PyObject* mapping) {
   std::unordered_map<PyObject*, std::pair<PyObject*, Py_hash_t>> entries;
   PyObject *key, *value;
   Py_hash_t hash;
-  bool ordered = PyODict_Check(mapping);
+  // What goes through an OrderedDict hashes its keys: of others the order is not known.
+  bool ordered = PyODict_Check(mapping) && has_silent_keys(mapping);
   for (Py_ssize_t at = 0; _PyDict_Next(mapping, &at, &key, &value, &hash);)
     ordered ? void(entries[key] = {value, hash}) : void(_PyDict_SetItem_KnownHash(result, key, value, hash));
   // The iterator of the C base: an overridden __iter__ is user code.
@@ -380,8 +381,16 @@ bool has_silent_keys(PyObject* dict) {
 }
 
 bool is_silent_key(PyObject* key) {
-  if (PyUnicode_CheckExact(key) || is_key_by_identity(key)) return true;
-  if (!PyTuple_CheckExact(key)) return is_key(key);
+  if (PyUnicode_CheckExact(key) || is_key_by_identity(key) || is_key(key)) return true;
+  // One of a class that inherits both from a class of C.
+  static PyObject *const hash = PyUnicode_InternFromString("__hash__"), *const equal =
+                                                                            PyUnicode_InternFromString(
+                                                                                "__eq__");
+  for (PyObject* name : {hash, equal}) {
+    PyObject* method = _PyType_Lookup(Py_TYPE(key), name);
+    if (!method || !Py_IS_TYPE(method, &PyWrapperDescr_Type)) return false;
+  }
+  if (!PyTuple_Check(key)) return PyUnicode_Check(key) || PyLong_Check(key) || PyFloat_Check(key);
   PyObject** items = PySequence_Fast_ITEMS(key);
   return std::all_of(items, items + PyTuple_GET_SIZE(key), is_silent_key);
 }

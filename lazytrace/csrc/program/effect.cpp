@@ -196,7 +196,9 @@ bool same_content(PyObject* a, PyObject* b) {
 }
 
 py::object content_of(PyObject* container) {
-  PyObject* copy = PyDict_Check(container) ? ordered_items(container) : PySequence_List(container);
+  PyObject* copy = PyDict_Check(container)   ? ordered_items(container)
+                   : PyList_Check(container) ? PyList_GetSlice(container, 0, PyList_GET_SIZE(container))
+                                             : PySequence_List(container);
   if (!copy) throw py::error_already_set();
   return py::reinterpret_steal<py::object>(copy);
 }

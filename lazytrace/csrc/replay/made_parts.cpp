@@ -164,7 +164,9 @@ bool set_attributes(PyObject* object, const py::dict& attributes) {
 
 bool change_sequence(PyObject* part, PyObject* other, const OfOthers& of_others) {
   py::list items;
-  for (py::handle one : py::reinterpret_steal<py::list>(PySequence_List(part))) {
+  bool list = PyList_Check(part);  // an overridden __iter__ is user code
+  PyObject* all = list ? PyList_GetSlice(part, 0, PyList_GET_SIZE(part)) : PySequence_List(part);
+  for (py::handle one : py::reinterpret_steal<py::list>(all)) {
     py::object their = theirs(one.ptr(), of_others);
     if (!their) return false;
     items.append(std::move(their));

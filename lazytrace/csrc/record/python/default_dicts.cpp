@@ -15,7 +15,8 @@ void DefaultDicts::exchange(Frame f, const Operation& operation) {
   if (operation.action != Action::GetsItem || recorder_->stopped()) return;
   PyObject *object = f.peek(operation.first), *key = f.peek(operation.second);
   if (!is_default_dict(object) || !is_key(key) || provenance_->is_fresh(object) ||
-      provenance_->known(object) < 0 || PyDict_Contains(object, key) != 0)
+      provenance_->known(object) < 0 || !containers_->can_look_up(object, key) ||
+      PyDict_Contains(object, key) != 0)
     return;
   containers_->read_dict_item(object, key);
   py::object made = py::reinterpret_steal<py::object>(PyObject_CallOneArg(make_stand_in, object));

@@ -499,6 +499,7 @@ void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
     consumption_->consume(value, Consumer::Reads);  // whose items go into the list
   // 1, True and 1.0 are one key and nan is none: these are left to eager calls.
   bool simple = PyUnicode_CheckExact(key) || PyLong_CheckExact(key) || key == Py_None;
+  if (value && PyDict_Check(object) && simple && !containers_->can_look_up(object, key)) return;
   if (value && sets_as_dict(object) && simple) {
     PyObject* before = PyDict_GetItemWithError(object, key);
     // What Python code of a step leaves there may be something else in each call. Where the function runs

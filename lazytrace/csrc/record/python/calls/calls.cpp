@@ -1356,6 +1356,7 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
   }
   if (PyDict_Check(self) && count >= 1 && name == "setdefault") {
     consumption_->use_as_key(args[0]);
+    if (!containers_->can_look_up(self, args[0])) return;
     int present = is_key(args[0]) ? PyDict_Contains(self, args[0]) : -1;
     return present == 1 ? containers_->read_dict_item(self, args[0]) : writes_->rewrite(self, what);
   }

@@ -23,6 +23,7 @@ void Protocols::read_item(PyObject* object, PyObject* key) {
     static PyObject* name = PyUnicode_InternFromString("__getitem__");
     PyObject* getter = _PyType_Lookup(type, name);
     if (getter && PyFunction_Check(getter)) return;
+    if (!containers_->can_look_up(object, key)) return;
     bool plain = PyDict_CheckExact(object) || (is_key_by_identity(key) && entry_of(object, key)) ||
                  (is_key(key) && PyDict_Contains(object, key) == 1);
     PyErr_Clear();

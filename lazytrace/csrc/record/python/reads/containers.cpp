@@ -58,7 +58,7 @@ void ContainerReads::read_entry_of(PyObject* dict, PyObject* key, bool gives_val
   if (node < 0 || read_entry(dict, key) || log_->took_over(dict)) return;
   if (!PyUnicode_CheckExact(key)) fix_keys(dict);
   if (!PyUnicode_CheckExact(key) && !is_key(key)) return read_whole(dict);
-  read_keys_like(dict, key);
+  if (!can_look_up(dict, key)) return;
   PyObject* value = PyDict_GetItemWithError(dict, key);
   if (holds(node, value)) return;
   if (log_->wrote_to(dict)) read_as_namespace(dict);
@@ -70,15 +70,19 @@ void ContainerReads::read_entry_of(PyObject* dict, PyObject* key, bool gives_val
   provenance_->note_renewal(false);
 }
 
-// A key of a class that Python code has made is equal to this one for as long as the class says so.
-void ContainerReads::read_keys_like(PyObject* dict, PyObject* key) {
-  if (has_plain_keys(dict)) return;
+// A key of a class that Python code has made is equal to this one for as long as the class says so. Where the
+// class has code for that, it would run once more.
+bool ContainerReads::can_look_up(PyObject* dict, PyObject* key) {
+  if (has_plain_keys(dict) || is_carrier(key) || !is_key(key)) return true;
   Py_hash_t wanted = PyObject_Hash(key), hash;
-  if (wanted == -1) return PyErr_Clear();
+  if (wanted == -1) return PyErr_Clear(), true;
   PyObject *other, *value;
-  for (Py_ssize_t at = 0; _PyDict_Next(dict, &at, &other, &value, &hash);)
-    if (hash == wanted && other != key && is_python_class(Py_TYPE(other)))
-      classes_->read_specials(Py_TYPE(other));
+  for (Py_ssize_t at = 0; _PyDict_Next(dict, &at, &other, &value, &hash);) {
+    if (hash != wanted || other == key) continue;
+    if (!is_silent_key(other)) return recorder_->fail(say(reason::ReadsOddKey, type_name(other))), false;
+    if (is_python_class(Py_TYPE(other))) classes_->read_specials(Py_TYPE(other));
+  }
+  return true;
 }
 
 void ContainerReads::read_key(PyObject* dict, PyObject* key) {

@@ -31,6 +31,9 @@ class ContainerReads {
   void read_dict_item(PyObject* dict, PyObject* key);
   // What a dict has under an object that is known, whatever else it has; false where it is not that simple.
   bool read_entry(PyObject* dict, PyObject* key);
+  // Whether a dict can be asked for a key without code of the user's that compares it: the recording has
+  // failed where not.
+  bool can_look_up(PyObject* dict, PyObject* key);
   // Whether a dict has a key.
   void read_key(PyObject* dict, PyObject* key);
   // One entry of a list or tuple; `key` is anything that Python code gave.
@@ -88,7 +91,6 @@ class ContainerReads {
   Py_ssize_t count_numbers(PyObject* list, int depth, bool flags) const;
   // What an entry holds, or, where it does not come to Python, that it is there.
   void read_entry_of(PyObject* dict, PyObject* key, bool gives_value);
-  void read_keys_like(PyObject* dict, PyObject* key);
   void fix_hash(PyObject* member);
   bool can_take_over(PyObject* container) const;
   // Of a container that was written to.
