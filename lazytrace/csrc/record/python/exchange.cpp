@@ -873,6 +873,36 @@ bool keeps_range(Frame f, PyObject* callable) {
 }
 }  // namespace
 
+namespace {
+// A list or a tuple of a class that says itself what it holds. What stands for a function would ask it in
+// another way.
+bool says_what_it_holds(PyObject* v) {
+  if (!v || PyList_CheckExact(v) || PyTuple_CheckExact(v) || !(PyList_Check(v) || PyTuple_Check(v)))
+    return false;
+  static PyObject* const names[] = {PyUnicode_InternFromString("__iter__"),
+                                    PyUnicode_InternFromString("__getitem__"),
+                                    PyUnicode_InternFromString("__len__")};
+  auto is_own = [v](PyObject* name) {
+    PyObject* method = _PyType_Lookup(Py_TYPE(v), name);
+    return method && !Py_IS_TYPE(method, &PyWrapperDescr_Type) && !Py_IS_TYPE(method, &PyMethodDescr_Type);
+  };
+  return std::any_of(std::begin(names), std::end(names), is_own) && holds_followed(v);
+}
+
+bool is_method_of_sequences(PyObject* callable) {
+  py::object method = unbound(callable);
+  if (!Py_IS_TYPE(method.ptr(), &PyMethodDescr_Type)) return false;
+  PyTypeObject* type = reinterpret_cast<PyDescrObject*>(method.ptr())->d_type;
+  return type == &PyList_Type || type == &PyTuple_Type;
+}
+
+// C code is to be given such a one, with numbers that it may ask for their values.
+bool gives_odd_sequence(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  return std::any_of(args, args + count, says_what_it_holds) && !is_python(callable) &&
+         !is_method_of_sequences(callable);
+}
+}  // namespace
+
 // `getattr(x, "shape")`
 bool Exchange::gets_shape(PyObject* callable, PyObject** args, Py_ssize_t count) {
   static PyObject *get = builtin("getattr"), *shape = PyUnicode_InternFromString("shape");
@@ -891,6 +921,10 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
   if (asks_identity(*callable)) return settle_identities(args, count);
   settle_texts(*callable, args, count);
   if (!live()) return;
+  if (gives_odd_sequence(*callable, args, count)) {
+    std::for_each(args, args + count, [this](PyObject* v) { hand_over(v); });
+    return;
+  }
   if (PyObject* own = told_ ? nullptr : asking(*callable, args, count)) {
     handing_ = Handing::Ignored;
     return swap(callable, py::reinterpret_borrow<py::object>(own));
@@ -980,6 +1014,8 @@ void Exchange::before_call_extended(Frame f, const Operation& operation) {
   bool named = !kwargs || !PyDict_Check(kwargs) || has_plain_keys(kwargs);
   settle_texts(named ? *callable : Py_None, all, kwargs ? 2 : 1);
   if (!live()) return;
+  std::vector<PyObject*> passed = PyTuple_Check(args) ? arguments_of(args, kwargs) : std::vector<PyObject*>();
+  named &= !gives_odd_sequence(*callable, passed.data(), static_cast<Py_ssize_t>(passed.size()));
   if (!named) return hand_over(args), hand_over(kwargs);
   bool numbers = holds_followed(args) || holds_followed(kwargs);
   if (shows_its_sizes(f, callable, first, numbers)) {
