@@ -35,6 +35,11 @@ def is_plain_text(text: str) -> bool:
     return bool(core.aside(lambda: type(text) is str or core.is_followed(text)))
 
 
+def is_of(value: object, *classes: type) -> bool:
+    """Whether it is of one of these classes, or stands for a number or a text. It is not asked itself."""
+    return bool(core.aside(lambda: issubclass(type(value), classes) or core.is_followed(value)))
+
+
 _RANDOM: Final = random.Random
 
 

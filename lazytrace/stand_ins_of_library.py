@@ -123,7 +123,7 @@ def replace(function: Any, record: Any, /, **changes: Any) -> Any:
 
 def write(file: Any, text: Any, /) -> Any:
     """`write` of a text file, whose result nobody asks for."""
-    if not isinstance(text, str) or not is_plain_text(text):  # print() would write what its class says
+    if not is_plain_text(text) or not isinstance(text, str):  # print() would write what its class says
         return file.write(text)
     print(text, end="", file=file)
     return None
@@ -133,7 +133,7 @@ def flush(file: Any, /) -> Any:
     """`flush` of a text file."""
     cls: Any = type(file)
     # print() calls it for a text of nothing, too.
-    writes = cls.write if isinstance(file, io.TextIOBase) else None
+    writes = cls.write if issubclass(cls, io.TextIOBase) else None
     if writes is not _WRITE and writes is not _WRITE_IN_MEMORY:
         return file.flush()
     print(end="", file=file, flush=True)
@@ -182,7 +182,7 @@ def _is_plain_json(value: Any, depth: int) -> bool:
 
 def write_row(writer: Any, row: Any, /) -> None:
     """`writerow` of a csv writer, whose result nobody asks for."""
-    if isinstance(row, GeneratorType):
+    if type(row) is GeneratorType:
         row = [*row]
     if type(row) is list or type(row) is tuple:
         return tell(call_with_row, writer, "writerow", (*row,), {})

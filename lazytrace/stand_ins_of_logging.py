@@ -9,6 +9,7 @@ from typing import Any, Final
 import torch
 
 from lazytrace._native import core
+from lazytrace.library_calls import is_of
 from lazytrace.logs import (
     ANYTHING,
     IS_ENABLED_FOR,
@@ -104,7 +105,7 @@ def log(
 
 def _printed(value: Any) -> Any:
     """A text for an object whose class has a method of Python for it; anything else as it is."""
-    if isinstance(value, str | int | float | torch.Tensor):
+    if is_of(value, str, int, float, torch.Tensor):
         return value
     make = maker_of_text(type(value))
     return text_of(value) if type(make) is FunctionType else str(value)

@@ -721,3 +721,30 @@ def test_threads():
 
 def test_numbers_inside_for_a_handler_of_ones_own():
     check_apart(numbers_inside_for_a_handler_of_ones_own, 5)
+
+
+def test_what_is_printed_is_not_asked_for_its_class():
+    """By `isinstance()`, which asks the object itself where that is of another class."""
+
+    class Asked:
+        def __init__(self):
+            self.count = 0
+
+        @property
+        def __class__(self):
+            self.count += 1
+            return str
+
+        def __str__(self):
+            return "asked"
+
+    def make(trace):
+        asked, out = Asked(), io.StringIO()
+
+        def run(x):
+            print(asked, x.sum().item(), file=out)
+            return x * 2
+
+        return trace(run), [call(torch.ones(2) * n) for n in range(4)], lambda: (vars(asked), out.getvalue())
+
+    check(make, hits=2)
