@@ -156,6 +156,8 @@ def _part(name: str, self: Any) -> Any:
 def _powered(base: Any, exponent: Any) -> Any:
     if not (_is_number(base) and _is_number(exponent)):
         return NotImplemented
+    if not (is_followable(base) and is_followable(exponent)):
+        return _plain_operation(pow, base, exponent)
     if _is_whole(base) and _is_whole(exponent) and not exponent >= 0:
         # A float, by the power of floats (Objects/longobject.c).
         base, exponent = as_float(base), as_float(exponent)
@@ -179,8 +181,10 @@ def _divided(left: Any, right: Any) -> Any:
         or isinstance(right, complex)
     ):
         return NotImplemented  # Python's words name divmod(), not the parts of it
-    # Of zero it says something else than each part of it does.
-    return (left // right, left % right) if right != 0 else _plain_operation(divmod, left, right)
+    # Of zero it says something else than each part of it does, and so may a class of the user's.
+    if not (is_followable(left) and is_followable(right) and right != 0):
+        return _plain_operation(divmod, left, right)
+    return left // right, left % right
 
 
 def _same(self: Any, *_: Any) -> Any:

@@ -99,3 +99,29 @@ def test_what_they_say_is_replayed():
         ]
 
     check(make, hits=3)
+
+
+class Odd(int):
+    """Divided by another way than Python divides."""
+
+    def __rfloordiv__(self, other):
+        LOG.append("floordiv")
+        return 40
+
+    def __rmod__(self, other):
+        LOG.append("mod")
+        return 50
+
+    def __ge__(self, other):
+        LOG.append("ge")
+        return False
+
+
+@pytest.mark.parametrize("function", [divmod, pow, max], ids=lambda function: function.__name__)
+def test_parts_of_what_is_worked_out_are_not_asked_of_others(function):
+    def make(trace):
+        LOG.clear()
+        steps = [call(torch.ones(n)) for n in (2, 2, 3, 3, 4, 4)]
+        return trace(lambda x: (x * 2, function(x.shape[0], Odd(2)))), steps, lambda: list(LOG)
+
+    check(make, hits=2)
