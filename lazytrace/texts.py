@@ -97,7 +97,8 @@ def _number(value: Any, text: Any = None) -> Any:
 
 
 def _formatted(value: Any, conversion: int, spec: Any) -> Any:
-    if isinstance(value, torch.Tensor):
+    # A spec of a class of the user's would be asked whether it is empty.
+    if issubclass(type(value), torch.Tensor) or type(spec) not in (str, Text, type(None)):
         return None
     if conversion == 1:
         value = _as_written(value)

@@ -125,3 +125,18 @@ def test_parts_of_what_is_worked_out_are_not_asked_of_others(function):
         return trace(lambda x: (x * 2, function(x.shape[0], Odd(2)))), steps, lambda: list(LOG)
 
     check(make, hits=2)
+
+
+class Spec(str):
+    def __len__(self):
+        LOG.append("len")
+        return super().__len__()
+
+
+def test_a_spec_is_not_asked_whether_it_is_empty():
+    def make(trace):
+        LOG.clear()
+        steps = [call(torch.ones(n)) for n in (2, 2, 3, 3, 4, 4)]
+        return trace(lambda x: (x * 2, format(x.shape[0], Spec("5d")))), steps, lambda: list(LOG)
+
+    check(make, hits=2)
