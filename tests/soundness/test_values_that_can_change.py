@@ -230,7 +230,7 @@ def keyed(name, base, key, read):
         return trace(lambda x: x * (2 + read(held, key))), around(change, X())
 
     make.__name__ = name
-    cases(make, hits=2)
+    cases(make, hits=1, eager="reads-odd-key")
 
 
 keyed("a_key_of_a_class_of_ints", int, 1, lambda held, key: key in held)
