@@ -1,5 +1,8 @@
 """Truth values in entries that are drawn, and in the rows of lists that are filled anew: `done` flags."""
 
+# What is seen of a value hangs on how it is written, and users write it in all of these ways:
+# ruff: noqa: B007, B905, C400, C416, F821, F841, RUF005, RUF007, SIM108, SIM210, UP031
+
 from __future__ import annotations
 
 import collections
@@ -319,7 +322,13 @@ def by_torch_as_switch(s, rows):
 def by_numpy(s, rows):
     flags = [done for _, _, done in rows]
     array = np.array(flags)
-    return torch.ones(1), str(array.dtype), array.tolist(), np.float32(flags).tolist(), np.where(flags, 1, 2).tolist()
+    return (
+        torch.ones(1),
+        str(array.dtype),
+        array.tolist(),
+        np.float32(flags).tolist(),
+        np.where(flags, 1, 2).tolist(),
+    )
 
 
 def by_numpy_and_back(s, rows):
@@ -336,7 +345,7 @@ def as_arguments(s, rows):
         return 1.0 - done, rest, named
 
     done = rows[0][2]
-    return torch.ones(1), inner(done, done, a=done), inner(*rows[1][2:]), inner(**{"done": done})
+    return torch.ones(1), inner(done, done, a=done), inner(*rows[1][2:]), inner(done=done)
 
 
 def in_closures(s, rows):
@@ -879,7 +888,9 @@ SHOWS = {
 
 @pytest.mark.parametrize("show", SHOWS)
 def test_what_may_be_an_int_now(show):
-    agree(flags_program(lambda s: running(s, SHOWS[show]), values=lambda n: [random.random() for _ in range(n)]))
+    agree(
+        flags_program(lambda s: running(s, SHOWS[show]), values=lambda n: [random.random() for _ in range(n)])
+    )
 
 
 BY_C = {
