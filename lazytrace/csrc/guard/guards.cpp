@@ -1582,12 +1582,13 @@ std::vector<std::string> GuardTree::differing_numbers(PyObject* const* roots, si
   return found;
 }
 
-// The same entry of the other rows of a list, or the other truth values of one: what a list of transitions has
-// brought once it will bring again.
+// The same entry of the other rows of a list, or the other truth values of one: what a list of transitions
+// has brought once it will bring again.
 std::vector<int> GuardTree::alike(int node) const {
   const Guard& g = nodes_[node];
   auto is_of_list = [&](const Guard& entry) {
-    return entry.access == Access::At && nodes_[entry.parent].raw == reinterpret_cast<PyObject*>(&PyList_Type);
+    return entry.access == Access::At &&
+           nodes_[entry.parent].raw == reinterpret_cast<PyObject*>(&PyList_Type);
   };
   bool flag = is_of_list(g) && PyBool_Check(g.value.ptr());
   const Guard* row = g.access == Access::At && nodes_[g.parent].parent >= 0 ? &nodes_[g.parent] : nullptr;
@@ -1598,7 +1599,8 @@ std::vector<int> GuardTree::alike(int node) const {
     if (one.access != Access::At || other == node || one.loose || !can_be_loose(other)) continue;
     if (!same_kind_of_numbers(g.value.ptr(), one.value.ptr())) continue;
     const Guard& parent = nodes_[one.parent];
-    bool of_row = !flag && one.index == g.index && parent.access == Access::At && parent.parent == row->parent;
+    bool of_row =
+        !flag && one.index == g.index && parent.access == Access::At && parent.parent == row->parent;
     if (of_row || (flag && one.parent == g.parent)) found.push_back(other);
   }
   return found;

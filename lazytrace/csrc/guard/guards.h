@@ -259,6 +259,7 @@ class GuardTree {
                                              const std::vector<int>& rewritten) const;
   // Whether a node has an int or a float, or a tuple of them, in a place where these can be followed.
   bool can_be_loose(int node) const;
+  // Those that will differ, too, where the number of a node has.
   std::vector<int> alike(int node) const;
   // A tuple of numbers is expected to be one of as many. Its items are nodes of their own, made by the
   // caller.
