@@ -400,7 +400,7 @@ def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
 
 def are_rows(rows: Any, dtype: torch.dtype | None) -> bool:
     """Whether torch makes the same of these arrays, value by value, as of one array that holds them all."""
-    if any(type(row) is not numpy.ndarray for row in rows) or core.was_reached(rows):
+    if any(type(row) is not numpy.ndarray for row in rows):
         return False
     kinds = {(row.dtype, row.shape) for row in rows}
     if len(kinds) != 1 or any(core.tensor_of_array(row) is None for row in rows):
@@ -411,9 +411,24 @@ def are_rows(rows: Any, dtype: torch.dtype | None) -> bool:
     return bool(shape) and 0 not in shape and kind.isnative and kind.char in "fdl" and (same or floats)
 
 
-def in_one(rows: Any) -> Any:
+def laid_out(rows: Any) -> tuple[list[Any], tuple[int, ...]]:
+    """The rows in a list, or in lists of equal lengths, and how many there are of each.
+
+    >>> laid_out([["a", "b"], ["c", "d"]]), laid_out([["a"], ["c", "d"]])
+    ((['a', 'b', 'c', 'd'], (2, 2)), ([['a'], ['c', 'd']], (2,)))
+    """
+    flat = list(rows)
+    lengths: tuple[int, ...] = (len(flat),)
+    while flat and all(type(one) in (list, tuple) for one in flat) and len({*map(len, flat)}) == 1:
+        lengths = (*lengths, len(flat[0]))
+        flat = [row for one in flat for row in one]
+    return flat, lengths
+
+
+def in_one(rows: Any, lengths: tuple[int, ...]) -> Any:
     """The array of these rows, by a step."""
-    return call(numpy.array, rows)
+    made = call(numpy.array, rows)
+    return made if len(lengths) == 1 else Operand(made).reshape(*lengths, *rows[0].shape)
 
 
 def one_value() -> Any:

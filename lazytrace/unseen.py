@@ -97,6 +97,11 @@ def _made_by(cls: Any, dtype: torch.dtype | None) -> Callable[..., torch.Tensor]
     return make
 
 
+def _like(rows: Any, value: Any) -> Any:
+    """Lists and tuples like these, with the value in the place of each array."""
+    return type(rows)(_like(row, value) for row in rows) if type(rows) in (list, tuple) else value
+
+
 def _of_rows(
     function: Callable[..., torch.Tensor], dtype: torch.dtype | None = None
 ) -> Callable[..., torch.Tensor]:
@@ -104,14 +109,14 @@ def _of_rows(
 
     def make(rows: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
         how = kwargs if dtype is None else {"dtype": dtype}
-        told = args or not _may_be_told(kwargs) or (dtype is not None and bool(kwargs))
-        if told or not arrays.are_rows(rows, how.get("dtype")) or _torch.default_tensors_device() != "cpu":
+        told = bool(args) or not _may_be_told(kwargs) or (dtype is not None and bool(kwargs))
+        flat, lengths = arrays.laid_out(rows)
+        told |= core.was_reached(rows) or _torch.default_tensors_device() != "cpu"
+        if told or not arrays.are_rows(flat, how.get("dtype")):
             return _as_it_is(function, rows, *args, **kwargs)
         # Of lists torch warns, once for each process.
-        core.aside(
-            partial(core.call_as_caller, function, (type(rows)([arrays.one_value()] * len(rows)),), {})
-        )
-        return _tensor(arrays.in_one(rows), **how)
+        core.aside(partial(core.call_as_caller, function, (_like(rows, arrays.one_value()),), {}))
+        return _tensor(arrays.in_one(flat, lengths), **how)
 
     return make
 

@@ -388,7 +388,7 @@ bool Unseen::follows(PyObject* array) const {
 }
 
 bool Unseen::follows_any(PyObject* value, int depth) const {
-  constexpr int kDeepest = 2;
+  constexpr int kDeepest = 3;
   if (follows(value)) return true;
   if (depth == kDeepest || !(PyTuple_CheckExact(value) || PyList_CheckExact(value))) return false;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i)
