@@ -13,6 +13,7 @@ calls. A program whose package is not installed is left out, and said.
 from __future__ import annotations
 
 import argparse
+import collections
 import copy
 import itertools
 import os
@@ -554,6 +555,72 @@ def dqn() -> Program:
         )  # fmt: skip
 
     return Program(step, batch, [online, target], [optimizer], lambda: count)
+
+
+@program
+def dqn_memory() -> Program:
+    """A step that puts a transition into a memory, and learns from a few that it draws there."""
+    online = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 2))
+    target = copy.deepcopy(online)
+    optimizer = torch.optim.Adam(online.parameters(), lr=1e-3)
+    memory: collections.deque[tuple[Any, ...]] = collections.deque(maxlen=4000)
+
+    def experience() -> tuple[Any, ...]:
+        state, after = np.random.randn(4), np.random.randn(4)
+        return state, random.randrange(2), random.gauss(0, 1), after, random.random() < 0.1
+
+    def step(state: Any, action: int, reward: float, after: Any, done: bool) -> float:
+        memory.append((state, action, reward, after, done))
+        states, actions, rewards, afters, flags = zip(*random.sample(memory, 32), strict=True)
+        q = online(torch.tensor(np.array(states), dtype=torch.float)).gather(
+            1, torch.tensor(actions)[:, None]
+        )
+        with torch.no_grad():
+            future = target(torch.tensor(np.array(afters), dtype=torch.float)).max(1).values
+        wanted = torch.tensor(rewards) + 0.99 * future * (1 - torch.tensor(flags, dtype=torch.float))
+        loss = F.smooth_l1_loss(q, wanted[:, None])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    memory.extend(experience() for _ in range(2000))
+    return Program(step, experience, [online, target], [optimizer], lambda: [len(memory), memory[-1][4]])
+
+
+@program
+def actor_critic_rollouts() -> Program:
+    """A step that discounts the rewards of a rollout, in which some episodes end."""
+    body, actor, critic = nn.Linear(4, 64), nn.Linear(64, 2), nn.Linear(64, 1)
+    agent = nn.ModuleList([body, actor, critic])
+    optimizer = torch.optim.Adam(agent.parameters(), lr=3e-4)
+    rollout: list[tuple[Any, ...]] = []
+
+    def step() -> float:
+        total, returns, states, actions = 0.0, [], [], []
+        for state, action, _, _ in rollout:
+            states.append(state)
+            actions.append([action])
+        for _, _, reward, done in reversed(rollout):
+            total = reward + 0.99 * total * (0.0 if done else 1.0)
+            returns.insert(0, [total])
+        hidden = torch.relu(body(torch.tensor(np.array(states), dtype=torch.float)))
+        value, wanted = critic(hidden), torch.tensor(returns)
+        chosen = torch.log_softmax(actor(hidden), 1).gather(1, torch.tensor(actions))
+        loss = (-chosen * (wanted - value.detach()) + F.smooth_l1_loss(value, wanted)).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    def batch() -> tuple[Any, ...]:
+        rollout[:] = [
+            (np.random.randn(4), random.randrange(2), random.random(), random.random() < 0.2)
+            for _ in range(16)
+        ]
+        return ()
+
+    return Program(step, batch, [agent], [optimizer])
 
 
 @program

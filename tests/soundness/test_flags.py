@@ -159,6 +159,14 @@ def kept_for_later(s, rows):
     return torch.ones(2) * (reward if reward > 1e9 else 1.0 - flag)
 
 
+def discounted_rows(s, rows):
+    total, totals = 0.0, []
+    for _, reward, done in reversed(rows):
+        total = reward + 0.9 * total * (0.0 if done else 1.0)
+        totals.insert(0, [total])
+    return torch.tensor(totals)
+
+
 def unused(s, rows):
     return sum(state * reward for state, reward, done in rows)
 
@@ -196,6 +204,7 @@ FOLLOWED = (
     as_arrays,
     in_columns,
     kept_for_later,
+    discounted_rows,
     unused,
     compared_with_none,
     swapped,

@@ -214,6 +214,16 @@ bool ContainerReads::may_vary(PyObject* list) const {
   return numbers && count_numbers(list, 0, true);
 }
 
+bool ContainerReads::holds_rows(PyObject* list) const {
+  if (!recorder_->numbers() || recorder_->inside_operator() || !PyList_CheckExact(list)) return false;
+  Py_ssize_t count = PyList_GET_SIZE(list);
+  bool fresh = provenance_->is_fresh(list), known = provenance_->known(list) >= 0 && !lists_->is(list);
+  if (!count || count > kMost || !(fresh || known)) return false;
+  if (!fresh && (log_->wrote_to(list) || log_->took_over(list))) return false;
+  PyObject** items = PySequence_Fast_ITEMS(list);
+  return std::all_of(items, items + count, [](PyObject* item) { return PyTuple_CheckExact(item) != 0; });
+}
+
 void ContainerReads::read_varying(PyObject** place) {
   // What a step finds there is the call's own, whoever is handed it.
   if (PyList_CheckExact(*place) && provenance_->touched(*place) && late_->read_whole(*place)) {

@@ -54,6 +54,8 @@ class ContainerReads {
   void read_varying(PyObject** place);
   // Whether there may be such numbers in it.
   bool may_vary(PyObject* list) const;
+  // Whether it is a list that holds tuples alone, as a rollout is, in state or of the call's own.
+  bool holds_rows(PyObject* list) const;
   // The numbers that are followed of a dict whose items or values are asked for, by key: they are to lie in
   // it before that. All that it held before the call is read then.
   std::vector<std::pair<py::object, py::object>> read_viewed(PyObject* dict);
