@@ -96,7 +96,10 @@ StackMove stack_move(const std::vector<uint8_t>& bytes, size_t at) {
   return move_of(bytes[at], argument | bytes[at + 1]);
 }
 
-bool goes_on_at(const std::vector<uint8_t>& bytes, size_t at) { return bytes[at] == RESUME && bytes[at + 1]; }
+// One that is thrown an exception, or closed, goes on where it has yielded.
+bool goes_on_at(const std::vector<uint8_t>& bytes, size_t at) {
+  return bytes[at] == YIELD_VALUE || (bytes[at] == RESUME && bytes[at + 1]);
+}
 
 bool find_two_constants(const std::vector<uint8_t>& bytes, int jump, TwoConstants* found) {
   size_t size = bytes.size() / 2, at = static_cast<size_t>(jump), next = at + 1;

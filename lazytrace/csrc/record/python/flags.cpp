@@ -1,5 +1,7 @@
 #include "record/python/flags.h"
 
+#include <torch/csrc/Dtype.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
@@ -76,7 +78,7 @@ bool has_module(const char* name) {
 
 // What makes a tensor or an array of the numbers in a list, of a type that these decide, or of one of its
 // own.
-enum class Makes : uint8_t { Nothing, Tensor, TypedTensor, Array };
+enum class Makes : uint8_t { Nothing, Tensor, TypedTensor, Array, Stack };
 
 Makes made_by(PyObject* callee) {
   auto collect = [](const char* module, std::initializer_list<const char*> names) {
@@ -89,16 +91,29 @@ Makes made_by(PyObject* callee) {
       collect("torch", {"Tensor", "FloatTensor", "DoubleTensor", "LongTensor", "IntTensor", "ByteTensor"});
   if (tensors->count(callee)) return Makes::Tensor;
   if (typed->count(callee)) return Makes::TypedTensor;
-  static const auto* arrays = has_module("numpy")
-                                  ? collect("numpy", {"array", "asarray", "stack", "vstack", "hstack"})
-                                  : new AddressSet();
-  return arrays->count(callee) ? Makes::Array : Makes::Nothing;
+  static const auto* arrays = has_module("numpy") ? collect("numpy", {"array", "asarray"}) : new AddressSet();
+  static const auto* stacks =
+      has_module("numpy") ? collect("numpy", {"stack", "vstack", "hstack"}) : new AddressSet();
+  return arrays->count(callee) ? Makes::Array : stacks->count(callee) ? Makes::Stack : Makes::Nothing;
 }
 
-bool has_name(PyObject* names, const char* name) {
-  for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names); ++i)
-    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, i), name) == 0) return true;
-  return false;
+// The argument of this name, or null; `top`: the last one of the call.
+PyObject* named_argument(PyObject* const* top, PyObject* names, const char* name) {
+  Py_ssize_t count = names ? PyTuple_GET_SIZE(names) : 0;
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, i), name) == 0) return top[i + 1 - count];
+  return nullptr;
+}
+
+// A type for which True is 1: to text it is "True", and None says nothing.
+bool is_type_of_numbers(PyObject* type) {
+  if (THPDtype_Check(type) || type == reinterpret_cast<PyObject*>(&PyFloat_Type) ||
+      type == reinterpret_cast<PyObject*>(&PyLong_Type))
+    return true;
+  static PyObject* const number =
+      has_module("numpy") ? from_module("numpy", "number").release().ptr() : nullptr;
+  return PyType_Check(type) && number &&
+         PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type), reinterpret_cast<PyTypeObject*>(number));
 }
 
 }  // namespace
@@ -171,6 +186,14 @@ void Flags::settle(PyObject** place, AddressSet* seen, int depth) {
   numbers->read(number);
 }
 
+// One that C code has made of a tuple: __annotations__.
+void Flags::settle_entry(PyObject* dict, PyObject* key, PyObject* value) {
+  if (!is_flag(value) || !recorder_->numbers()) return;
+  py::object plain = py::reinterpret_borrow<py::object>(value);
+  settle(&plain.ptr(), nullptr, 0);
+  if (has_silent_keys(dict) && PyDict_SetItem(dict, key, plain.ptr()) < 0) throw py::error_already_set();
+}
+
 void Flags::settle_inside(PyObject* object, AddressSet* seen, int depth) {
   if (!object || is_tensor(object) || is_immutable(object) || !recorder_->numbers()) return;
   if (PyObject* carried = carried_entries(object)) return settle_inside(carried, seen, depth);
@@ -184,6 +207,7 @@ void Flags::settle_inside(PyObject* object, AddressSet* seen, int depth) {
   if (self) return settle_inside(self, seen, depth + 1);
   if (PyFunction_Check(object)) return settle_function(object, seen, depth + 1);
   if (PyGen_CheckExact(object)) looked_at_.insert(Frame::of_generator(object).address());
+  if (handing_ && (PyList_Check(object) || dict)) provenance_->note_handed(object);
   if (items) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
       settle(PySequence_Fast_ITEMS(object) + i, seen, depth + 1);
@@ -192,6 +216,7 @@ void Flags::settle_inside(PyObject* object, AddressSet* seen, int depth) {
     for (Py_ssize_t at = 0; PyDict_Next(object, &at, &key, &value);) {
       settle_inside(key, seen, depth + 1);
       settle_inside(value, seen, depth + 1);
+      settle_entry(object, key, value);
     }
   } else {
     struct Visit {
@@ -220,6 +245,17 @@ void Flags::settle_function(PyObject* function, AddressSet* seen, int depth) {
 void Flags::settle_inside(PyObject* object) {
   AddressSet seen;
   settle_inside(object, &seen, 0);
+}
+
+// What keeps it may look at it later: to a list in it no carrier is added any more.
+void Flags::hand(PyObject* object) {
+  handing_ = true;
+  settle_inside(object);
+  handing_ = false;
+}
+
+bool Flags::can_append(PyObject* list) const {
+  return provenance_->is_fresh(list) && !provenance_->is_handed(list);
 }
 
 // ---------------------------------------------------------------- frames
@@ -396,6 +432,8 @@ bool is_choosable(PyObject* v) {
 bool Flags::choose(Frame f, bool jumps_if) {
   const Held* top = held(f.place(1));
   TwoConstants two;
+  // Where a value that is overwritten dies, code of the user's runs between a choice and its end.
+  if (choice_.frame && choice_.frame != f.address()) return false;
   if (!top || top->flag >= 0 || !find_two_constants(bytes_of(f), f.instruction(), &two)) return false;
   if (two.jumps < 0) return choose_or_keep(f, *top, two, jumps_if);
   PyObject *falls = f.constant(two.falls), *jumps = f.constant(two.jumps);
@@ -444,8 +482,7 @@ bool Flags::call(Frame f, const Operation& operation) {
   bool method = f.peek(operation.first);
   if (!found || found->flag >= 0 || operation.third != 1 || recorder_->inside_operator()) return false;
   PyObject* callee = *callee_of(f, operation);
-  if (method && is_append(callee) && provenance_->is_fresh(f.peek(operation.second)))
-    return put_carriers(f, 1), true;
+  if (method && is_append(callee) && can_append(f.peek(operation.second))) return put_carriers(f, 1), true;
   bool converts = callee == reinterpret_cast<PyObject*>(&PyFloat_Type) ||
                   callee == reinterpret_cast<PyObject*>(&PyLong_Type);
   if (method || !converts) return false;
@@ -477,12 +514,28 @@ void Flags::look(Frame f, const Operation& operation, PyObject* keywords) {
       return settle_inside(f.peek(operation.second));
     case Action::Operates: {
       PyObject *left = f.peek(operation.first), *right = f.peek(operation.second);
-      if (is_list_or_tuple(left) && (is_list_or_tuple(right) || PyLong_CheckExact(right))) return;
+      bool handed = provenance_->is_handed(left);  // += adds to it
+      if (!handed && is_list_or_tuple(left) && (is_list_or_tuple(right) || PyLong_CheckExact(right))) return;
       return settle_inside(left), settle_inside(right);
     }
     case Action::Calls:
     case Action::CallsWith:
       return look_at_call(f, operation, keywords);
+    case Action::SetsAttribute:
+    case Action::SetsGlobal:
+    case Action::SetsName:
+    case Action::SetsVariable:
+      for (int depth : {operation.first, operation.second})
+        if (depth) hand(f.peek(depth));
+      return;
+    case Action::SetsItem: {
+      if (!operation.third) return settle_inside(f.peek(operation.second));
+      PyObject* into = f.peek(operation.first);
+      bool kept = !(PyDict_CheckExact(into) || PyList_CheckExact(into)) || provenance_->is_handed(into);
+      for (int depth : {operation.second, operation.third})
+        kept ? hand(f.peek(depth)) : settle_inside(f.peek(depth));
+      return settle_inside(into);
+    }
     case Action::UsesKeys:
       for (int i = 0; i < operation.third; ++i) settle_inside(f.peek(operation.first + i * operation.name));
       return;
@@ -500,15 +553,19 @@ void Flags::look_at_call(Frame f, const Operation& operation, PyObject* keywords
   if (looks_at_nothing(callee) || comes_to_seen_code(callee)) return;
   if (operation.action == Action::CallsWith) {
     for (int depth : {operation.second, operation.third})
-      if (depth) settle_inside(f.peek(depth));
-    return settle_inside(callee);
+      if (depth) hand(f.peek(depth));
+    return hand(callee);
   }
   bool method = f.peek(operation.first);
   int count = operation.third;
-  if (method && is_append(callee) && provenance_->is_fresh(f.peek(operation.second))) return;
-  if (!method && count && put_numbers(callee_of(f, operation), f.place(count), count == 1, keywords)) return;
-  for (int depth = 1; depth <= count + method; ++depth) settle_inside(f.peek(depth));
-  settle_inside(callee);
+  if (method && is_append(callee) && can_append(f.peek(operation.second))) return;
+  Py_ssize_t named = keywords ? PyTuple_GET_SIZE(keywords) : 0;
+  PyObject* type = named_argument(f.place(1), keywords, "dtype");
+  if (!method && count > named && (type || count == 1) &&
+      put_numbers(callee_of(f, operation), f.place(count), type))
+    return;
+  for (int depth = 1; depth <= count + method; ++depth) hand(f.peek(depth));
+  hand(callee);
 }
 
 // A list of lists of flags, as one of numbers; `all`: whether it holds nothing else.
@@ -525,17 +582,17 @@ py::object Flags::numbers_in(PyObject* data, bool* all) {
 }
 
 // What makes a tensor or an array of another type than bool takes True for 1.
-bool Flags::put_numbers(PyObject** callee, PyObject** data, bool alone, PyObject* keywords) {
+bool Flags::put_numbers(PyObject** callee, PyObject** data, PyObject* type) {
   Makes makes = made_by(*callee);
   bool all = is_list_or_tuple(*data);
   if (makes == Makes::Nothing || !all || recorder_->inside_operator()) return false;
-  bool typed = makes == Makes::TypedTensor || has_name(keywords, "dtype");
-  if (!typed && !alone) return false;
+  if (type && (makes == Makes::Stack || !is_type_of_numbers(type))) return false;
+  bool typed = makes == Makes::TypedTensor || type;
   py::object made = numbers_in(*data, &all);
   if (!all || !PyList_GET_SIZE(made.ptr())) return false;
   static PyObject* const array = from_module("lazytrace.stand_ins", "array_of_flags").release().ptr();
   static PyObject* const tensor = from_module("lazytrace.stand_ins", "tensor_of_flags").release().ptr();
-  PyObject* instead = typed ? nullptr : PyMethod_New(makes == Makes::Array ? array : tensor, *callee);
+  PyObject* instead = typed ? nullptr : PyMethod_New(makes == Makes::Tensor ? tensor : array, *callee);
   if (!typed && !instead) throw py::error_already_set();
   if (instead) Py_SETREF(*callee, instead);
   Py_SETREF(*data, made.release().ptr());

@@ -64,8 +64,11 @@ class Flags {
   void drop_stale(Frame f);
   // What has come to the stack or to a variable.
   void arrive(Frame f);
+  void hand(PyObject* object);
+  bool can_append(PyObject* list) const;
   void settle(PyObject** place, AddressSet* seen, int depth);
   void settle_inside(PyObject* object, AddressSet* seen, int depth);
+  void settle_entry(PyObject* dict, PyObject* key, PyObject* value);
   void settle_function(PyObject* function, AddressSet* seen, int depth);
 
   // What lies in the variables and on the stack of the frame, before the instruction.
@@ -82,7 +85,8 @@ class Flags {
   void take_choice(Frame f);
   bool call(Frame f, const Operation& operation);
   void look_at_call(Frame f, const Operation& operation, PyObject* keywords);
-  bool put_numbers(PyObject** callee, PyObject** data, bool alone, PyObject* keywords);
+  // `type`: that is asked for, or null.
+  bool put_numbers(PyObject** callee, PyObject** data, PyObject* type);
   py::object numbers_in(PyObject* data, bool* all);
 
   const std::vector<uint8_t>& bytes_of(Frame f);
@@ -91,6 +95,7 @@ class Flags {
   Provenance* provenance_;
   std::vector<Held> held_;  // few
   Choice choice_;
+  bool handing_ = false;
   AddressSet looked_at_;  // frames of our generators, what is given by which C code looks at
   py::object code_;       // of which these are the bytes
   std::vector<uint8_t> bytes_;

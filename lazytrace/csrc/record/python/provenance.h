@@ -132,12 +132,19 @@ class Provenance {
   void note_failed_call() { failed_call_ = true; }
   void read_names_in_errors();
 
+  // C code, or an object, may have this list or dict by now.
+  void note_handed(PyObject* container) { handed_[container] = true; }
+  bool is_handed(PyObject* container) const {
+    const bool* handed = handed_.find(container);
+    return handed && *handed;
+  }
   // Objects that were made during the call.
   bool is_fresh(PyObject* object) const {
     return fresh_addresses_.count(object) && !older_.count(object) && !others_have(object);
   }
   void note_made(PyObject* object) {
     fresh_addresses_.insert(object);
+    if (bool* handed = handed_.find(object)) *handed = false;
     if (bool* others = others_have_.find(object)) *others = false;
   }
   // A tuple that a step has taken out of a container of before the call, or its copy that carries numbers. A
@@ -377,6 +384,7 @@ class Provenance {
   AddressSet ever_given_;
   size_t kernels_before_ = 0;     // of Python, that had run when they were given
   AddressMap<bool> others_have_;  // of these
+  AddressMap<bool> handed_;
   Py_ssize_t made_anew_ = 0;
   // Lists and dicts of the call's own that are state, as often as they were held when it was asked last.
   std::vector<std::pair<py::object, Py_ssize_t>> adopted_;
