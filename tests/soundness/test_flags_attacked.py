@@ -23,6 +23,7 @@ import operator
 import pickle
 import random
 import struct
+import sys
 import threading
 import types
 import warnings
@@ -1004,6 +1005,17 @@ def stops_by_gc(s, rows):
     closure = lambda: (done, pairs)  # noqa: E731
     gc.get_objects()[:1]
     return ONE * 1, closure(), done is True, pairs[0][0] is True
+
+
+def stops_behind_odd_containers(s, rows):
+    done = rows[0][2]
+    pair, deep = Pair((done, 1)), [[[[[[[done]]]]]]]
+    kept, many = Flags([done]), deque([[done]])
+    sys._current_frames()
+    x = deep
+    while isinstance(x, list):
+        (x,) = x
+    return ONE * 1, pair, str(pair), pair[0] is True, x is True, kept, many, Seen(*rows[0])[1:]
 
 
 def deleted_objects(s, rows):

@@ -10,7 +10,7 @@ namespace lazytrace {
 
 namespace {
 
-constexpr int kDeepest = 4;
+constexpr int kDeepest = 12;
 constexpr Py_ssize_t kMost = 1 << 16;  // entries that are looked at
 
 // What goes through a container in C.
@@ -123,12 +123,12 @@ bool Originals::put_back_in_code(PyObject* value, int depth) {
 
 void Originals::put_back_inside(PyObject* value, int depth) {
   if (put_back_in_code(value, depth)) return;
-  bool list = PyList_CheckExact(value) || PyTuple_CheckExact(value);
+  bool list = PyList_CheckExact(value) || PyTuple_Check(value);  // a class of tuples has them where all have
   bool dict = PyDict_CheckExact(value), deque = is_deque(value);
   bool iterator = !deque && is_iterator_of_c(value);
   if (!(list || dict || deque || iterator) || depth > kDeepest || !seen_.insert(value)) return;
   if (iterator) return put_back_in_iterator(value, depth + 1);
-  if (PyObject_Size(value) > kMost) return;
+  if ((list ? PySequence_Fast_GET_SIZE(value) : PyObject_Size(value)) > kMost) return;
   if (dict) return put_back_in_dict(value, depth + 1);
   if (deque) return put_back_in_deque(value, depth + 1);
   put_back_in_items(value, depth + 1);
