@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import array
+import asyncio
 import bisect
 import collections
 import contextlib
@@ -103,6 +104,40 @@ def context_raises(s, rows):
 
     with around(rows[0]):
         1 / 0
+    return ONE * 1, seen
+
+
+def left_by_break(s, rows):
+    seen = []
+
+    def made():
+        for _, _, done in rows:
+            try:
+                yield 1
+            finally:
+                seen.append("a" if done else "b")
+
+    for i, _ in enumerate(made()):
+        if i == 1:
+            break
+    return ONE * 1, seen
+
+
+async def awaits(row, seen):
+    _, _, done = row
+    try:
+        await asyncio.sleep(0)
+    finally:
+        seen.append("a" if done else "b")
+
+
+def thrown_into_coroutines(s, rows):
+    seen = []
+    for row in rows[:2]:
+        waiting = awaits(row, seen)
+        waiting.send(None)
+        with contextlib.suppress(ValueError):
+            waiting.throw(ValueError())
     return ONE * 1, seen
 
 
