@@ -322,8 +322,7 @@ void Instructions::take_numbers(Frame f, const Operation& operation) {
   static PyObject* const from_end = from_module("lazytrace.stand_ins", "entries_from_end").release().ptr();
   bool turns = *callee == reversed && operation.third == 1 && !names_keywords();
   bool entries = turns && (containers_->may_vary(f.peek(1)) || containers_->holds_rows(f.peek(1)));
-  if (entries && (is_gone_through(f) || is_handed_on(f)))
-    Py_SETREF(*callee, Py_NewRef(from_end));
+  if (entries && (is_gone_through(f) || is_handed_on(f))) Py_SETREF(*callee, Py_NewRef(from_end));
   if (makes_tensor(*callee)) containers_->read_numbers(f.place(operation.third));
 }
 
