@@ -218,6 +218,18 @@ void Writes::add_again(size_t taken_back, Write write) {
   index();
 }
 
+bool Writes::fill(PyObject* list, Py_ssize_t place, py::object value, int64_t node) {
+  for (Write& write : writes_) {
+    if (write.container.ptr() != list || write.effect.kind != Effect::Kind::Append || place-- > 0) continue;
+    if (!is_immutable(write.value.ptr()) || write.effect.last < node || write.shown) return false;
+    ++changes_;
+    write.value = std::move(value);
+    note_content(&write);
+    return true;
+  }
+  return false;
+}
+
 void Writes::add(Write write) {
   ++changes_;
   write.effect.serial = serials_++;

@@ -76,6 +76,9 @@ class Writes {
   // Whether all that it holds is one write by now.
   bool took_over(PyObject* container) const { return taken_over_.count(container) > 0; }
 
+  // What was put behind the entries of a list as the `place`-th is this instead, if nobody can tell and
+  // no step that sees it was between, of which `node` is the last. False where it is not that simple.
+  bool fill(PyObject* list, Py_ssize_t place, py::object value, int64_t node);
   // The write of this entry of a dict, or null.
   Write* find_entry(PyObject* dict, PyObject* key);
   // It is gone behind the step `node`.

@@ -3,6 +3,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <string>
@@ -290,6 +291,13 @@ class Recorder {
   }
 
   // Which node the last step has.
+  // Behind which step there was none that could see state of Python's.
+  int64_t last_seeing_node() const {
+    const auto& steps = program_->steps;
+    auto sees = [](const Step& step) { return step.kind == Step::Kind::Opaque || step.effect; };
+    auto at = std::find_if(steps.rbegin(), steps.rend(), sees);
+    return at == steps.rend() ? -1 : at->node;
+  }
   int64_t last_node() const { return program_->steps.empty() ? -1 : program_->steps.back().node; }
 
   // The place in the user's code that the next operators belong to. Set by the observer, with the GIL.

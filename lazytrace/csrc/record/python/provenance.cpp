@@ -345,6 +345,7 @@ void Provenance::learn(int node, PyObject* value) {
   if (renews_ && value && (PyLong_CheckExact(value) || is_int64(value) || is_float_of_any_kind(value)))
     follow_renewed(node);
   if (recorder_->follows_state() && tree_->can_be_loose(node)) follow_number(node, value);
+  if (value && PyLong_CheckExact(value) && tree_->can_be_loose(node)) last_int_ = node;
   // Immutable values are kept as constants, and members of enums by their identity.
   if (!value) return;
   if (expected == Expect::Constant) return read_kinds_inside(node, value);

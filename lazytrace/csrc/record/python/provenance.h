@@ -194,6 +194,14 @@ class Provenance {
   }
   // A number that was read there will be another one at the next call, or a list another length.
   void note_varying(int node) { varying_.push_back(node); }
+  // The same of the int that was read last, if it is this one, and is not followed.
+  bool note_last_varying(Py_ssize_t value) {
+    const Guard* last = last_int_ < 0 ? nullptr : &(*tree_)[last_int_];
+    bool is_it = last && !last->loose && PyLong_AsSsize_t(last->value.ptr()) == value;
+    PyErr_Clear();
+    if (is_it) note_varying(last_int_);
+    return is_it;
+  }
   std::vector<std::string> varying(const std::vector<std::string>& names) const {
     return paths_of(varying_, names);
   }
@@ -463,6 +471,7 @@ class Provenance {
   AddressMap<py::object> memories_;  // array of numpy -> tensor
   bool any_memory_ = false;
   std::vector<py::object> drawn_;
+  int last_int_ = -1;  // the node of an int that was read
   std::unordered_set<PyObject*> filled_;
   std::vector<int> varying_, stiff_;
   std::pair<PyTypeObject*, PyObject*> counted_ = {nullptr, nullptr};

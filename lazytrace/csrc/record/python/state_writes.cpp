@@ -428,9 +428,22 @@ bool StateWrites::takes_entry(PyObject* container, int node) const {
   });
 }
 
+// What the call has put behind the entries of a list that is followed.
+bool StateWrites::fill_added(PyObject* list, PyObject* key, PyObject* value) {
+  Py_ssize_t place = 0;
+  if (!lists_->is(list) || !lists_->is_added(list, key, &place) || recorder_->stopped()) return false;
+  exchange_->leave(value);
+  return log_->fill(list, place, py::reinterpret_borrow<py::object>(value), recorder_->last_seeing_node());
+}
+
 bool StateWrites::write_entry(PyObject* container, PyObject** key, PyObject* value) {
   bool list = PyList_CheckExact(container), plain = list || PyDict_CheckExact(container);
   if (!plain || !is_carrier(*key) || recorder_->inside_operator() || recorder_->stopped()) return false;
+  if (list && fill_added(container, *key, value)) {
+    Py_SETREF(*key, PyLong_FromLongLong(carrier_value(*key)));
+    keyed_ = container;
+    return true;
+  }
   int node = provenance_->is_fresh(container) ? -1 : provenance_->known(container);
   if (node < 0 || !takes_entry(container, node)) return false;
   if (is_real_carrier(*key) || (is_long_carrier(*key) && !list)) return false;  // it stays the key that it is
@@ -531,6 +544,13 @@ void StateWrites::write_list_item(PyObject* list, PyObject* key, PyObject* value
     PyErr_Clear();
     index = size;
   }
+  if (!recorder_->inside_operator() && fill_added(list, key, value)) return;
+  // A counter says which, as the next recording knows, which follows it.
+  if (lists_->is(list) && lists_->was_added(list, index) && provenance_->note_last_varying(index))
+    return recorder_->fail(what());
+  // One that is followed takes it.
+  if (int node = provenance_->known(list); log_->appended_to(list) && node >= 0 && !lists_->is(list))
+    provenance_->note_varying(node);
   if (log_->appended_to(list) || log_->took_over(list) || lists_->is(list)) return rewrite(list, what);
   if (index < 0) index += size;
   if (index >= 0 && index < size)

@@ -83,6 +83,7 @@ class StateWrites {
   bool hangs_on_value(const Writes::Write& write) const;
   bool may_come_again(const Writes::Write& write, const Guard& before) const;
   void enter(Effect effect, PyObject* container, PyObject* value, const std::string& what);
+  bool fill_added(PyObject* list, PyObject* key, PyObject* value);
   bool takes_entry(PyObject* container, int node) const;
   bool keeps_order(PyObject* object, PyObject* key) const;
   bool read_as_other_number(int node, PyObject* key) const;

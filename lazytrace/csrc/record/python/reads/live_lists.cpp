@@ -392,6 +392,30 @@ bool LiveLists::append(PyObject* object) {
   return true;
 }
 
+bool LiveLists::is_added(PyObject* object, PyObject* key, Py_ssize_t* place) {
+  List* list = of(object);
+  bool grown = list && list->added && !list->from_start && !list->from_end && !list->emptied;
+  if (!grown || !may_change(list)) return false;
+  if (!is_carrier(key)) {
+    *place = PyLong_CheckExact(key) ? list->added + PyLong_AsSsize_t(key) : -1;
+    if (PyErr_Occurred()) PyErr_Clear(), *place = -1;
+    return *place >= 0 && *place < list->added;
+  }
+  if (is_real_carrier(key) || is_long_carrier(key)) return false;
+  *place = carrier_value(key) - list->length;
+  int length = *place >= 0 && *place < list->added ? length_number(*list) : -1;
+  if (length < 0) return false;
+  NumberRecorder& numbers = *recorder_->numbers();
+  int wanted = numbers.apply(Number::Kind::Add, length, numbers.constant(*place));
+  if (wanted < 0) return false;
+  return numbers.read(numbers.apply(Number::Kind::Equal, numbers.number_of(key), wanted)).whole != 0;
+}
+
+bool LiveLists::was_added(PyObject* object, Py_ssize_t index) {
+  List* list = of(object);
+  return list && index >= list->left() && index < length_now(*list);
+}
+
 bool LiveLists::take_out(PyObject* object, bool last, Py_ssize_t* place) {
   List* list = of(object);
   if (!may_change(list) || (last && list->added) || !has_at_least(*list, 1)) return false;

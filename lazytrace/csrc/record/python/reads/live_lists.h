@@ -56,6 +56,11 @@ class LiveLists {
 
   // Something is about to be put behind its entries, or taken from them. False: a replay could not do it.
   bool append(PyObject* list);
+  // Whether the key is the place of an entry that was put behind those of before the call, however many these
+  // are: as the how manyeth. `buffer.append(None); buffer[position] = x`.
+  bool is_added(PyObject* list, PyObject* key, Py_ssize_t* place);
+  // The same of this call alone.
+  bool was_added(PyObject* list, Py_ssize_t index);
   // The first entry, or the last, comes to Python. `place`: see Effect::index.
   bool take_out(PyObject* list, bool last, Py_ssize_t* place);
   // What `del list[key]` takes, some at its begin or the last.
