@@ -450,15 +450,14 @@ bool StateWrites::write_entry(PyObject* container, PyObject** key, PyObject* val
   auto found = py::reinterpret_steal<py::object>(PyLong_FromLongLong(carrier_value(*key)));
   if (!found) throw py::error_already_set();
   if (list) {
-    Py_ssize_t index = PyLong_AsSsize_t(found.ptr()), size = PyList_GET_SIZE(container);
-    if (PyErr_Occurred()) PyErr_Clear(), index = -1;
-    if (index < 0 || index >= size) return false;
+    // Asked whatever it is: a function that runs again for one that lies outside asks the same.
     NumberRecorder& numbers = *recorder_->numbers();
-    int number = numbers.number_of(*key);
+    int number = numbers.number_of(*key), last = numbers.constant(PyList_GET_SIZE(container) - 1);
     tree_->expect_length(node, container);
-    numbers.read(numbers.apply(Number::Kind::LessEqual, numbers.constant(0), number));
-    numbers.read(numbers.apply(Number::Kind::LessEqual, number, numbers.constant(size - 1)));
-    if (recorder_->stopped()) return false;
+    bool within = numbers.read(numbers.apply(Number::Kind::LessEqual, numbers.constant(0), number)).whole;
+    within = !recorder_->stopped() && within &&
+             numbers.read(numbers.apply(Number::Kind::LessEqual, number, last)).whole;
+    if (!within || recorder_->stopped()) return false;
   }
   auto carrier = py::reinterpret_steal<py::object>(std::exchange(*key, found.inc_ref().ptr()));
   if (is_long_carrier(carrier.ptr())) {  // a list takes an int64 for the int

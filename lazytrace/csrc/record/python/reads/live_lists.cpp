@@ -402,13 +402,17 @@ bool LiveLists::is_added(PyObject* object, PyObject* key, Py_ssize_t* place) {
     return *place >= 0 && *place < list->added;
   }
   if (is_real_carrier(key) || is_long_carrier(key)) return false;
-  *place = carrier_value(key) - list->length;
-  int length = *place >= 0 && *place < list->added ? length_number(*list) : -1;
-  if (length < 0) return false;
+  // One after the other, so that a function that runs again for another number asks the same.
+  constexpr Py_ssize_t kMostAdded = 8;
+  int length = list->added <= kMostAdded ? length_number(*list) : -1;
   NumberRecorder& numbers = *recorder_->numbers();
-  int wanted = numbers.apply(Number::Kind::Add, length, numbers.constant(*place));
-  if (wanted < 0) return false;
-  return numbers.read(numbers.apply(Number::Kind::Equal, numbers.number_of(key), wanted)).whole != 0;
+  for (*place = 0; length >= 0 && *place < list->added; ++*place) {
+    int wanted = numbers.apply(Number::Kind::Add, length, numbers.constant(*place));
+    if (wanted < 0) return false;
+    if (numbers.read(numbers.apply(Number::Kind::Equal, numbers.number_of(key), wanted)).whole) return true;
+    if (recorder_->stopped()) return false;
+  }
+  return false;
 }
 
 bool LiveLists::was_added(PyObject* object, Py_ssize_t index) {
