@@ -150,6 +150,11 @@ void Flags::read_all(Frame f) {
   for (PyObject** place : places) read(place);
 }
 
+void Flags::forget_all(Frame f) {
+  held_.erase(std::remove_if(held_.begin(), held_.end(), [&](const Held& one) { return f.owns(one.place); }),
+              held_.end());
+}
+
 void Flags::read_stack(Frame f, int count) {
   for (int depth = 1; depth <= std::min(count, f.height()); ++depth) read(f.place(depth));
 }
@@ -162,13 +167,20 @@ void Flags::drop_stale(Frame f) {
   held_.erase(std::remove_if(held_.begin(), held_.end(), is_stale), held_.end());
 }
 
+namespace {
+// True or False in the place of a carrier, whose number it gives.
+int put_plain_flag(NumberRecorder* numbers, PyObject** place) {
+  int number = numbers->number_of_flag(*place);
+  Py_SETREF(*place, PyBool_FromLong(numbers->value(number).whole != 0));
+  return number;
+}
+}  // namespace
+
 void Flags::arrive(Frame f) {
   NumberRecorder* numbers = recorder_->numbers();
   for (PyObject** place : f.places(true)) {
     if (!*place || !is_flag(*place)) continue;
-    int number = numbers->number_of_flag(*place);
-    bool value = numbers->value(number).whole != 0;
-    Py_SETREF(*place, PyBool_FromLong(value));
+    int number = put_plain_flag(numbers, place);
     // What a cell has, other functions come to.
     f.owns(place) ? note({place, *place, number}) : void(numbers->read(number));
     if (!recorder_->numbers()) return;  // the recording has ended
@@ -180,10 +192,7 @@ void Flags::settle(PyObject** place, AddressSet* seen, int depth) {
   NumberRecorder* numbers = recorder_->numbers();
   if (!*place || !numbers) return;
   if (!is_flag(*place)) return settle_inside(*place, seen, depth);
-  int number = numbers->number_of_flag(*place);
-  bool value = numbers->value(number).whole != 0;
-  Py_SETREF(*place, PyBool_FromLong(value));
-  numbers->read(number);
+  numbers->read(put_plain_flag(numbers, place));
 }
 
 // One that C code has made of a tuple: __annotations__.
@@ -262,8 +271,7 @@ bool Flags::can_append(PyObject* list) const {
 void Flags::enter(Frame f, bool watched) {
   // A generator that goes on has what it had.
   if (any() && goes_on_at(bytes_of(f), static_cast<size_t>(f.lasti()))) return;
-  held_.erase(std::remove_if(held_.begin(), held_.end(), [&](const Held& one) { return f.owns(one.place); }),
-              held_.end());
+  forget_all(f);
   if (!any()) return;
   arrive(f);
   if (watched) return;
@@ -277,8 +285,7 @@ void Flags::leave(Frame f, PyObject* result) {
   if (choice_.frame == f.address()) choice_ = Choice();
   if (held_.empty() || (result && yields(f.code_object(), f.instruction()))) return;
   if (!result) read_all(f);
-  held_.erase(std::remove_if(held_.begin(), held_.end(), [&](const Held& one) { return f.owns(one.place); }),
-              held_.end());
+  forget_all(f);
 }
 
 void Flags::before(Frame f, const Operation& operation, PyObject* keywords) {

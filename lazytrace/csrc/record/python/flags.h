@@ -60,6 +60,7 @@ class Flags {
   std::optional<Held> take(PyObject* const* place);
   void read(PyObject* const* place);
   void read_all(Frame f);
+  void forget_all(Frame f);
   void read_stack(Frame f, int count);
   void drop_stale(Frame f);
   // What has come to the stack or to a variable.
