@@ -56,6 +56,7 @@ class Branched:
     result: Any
 
 class Resume:
+    def leave_region(self) -> None: ...
     @property
     def branches(self) -> int: ...
     @property

@@ -88,6 +88,7 @@ void bind_trace(py::module_& m) {
       .def_readonly("trace", &lt::Branched::trace)
       .def_readonly("result", &lt::Branched::result);
   py::class_<lt::Resume, std::shared_ptr<lt::Resume>>(m, "Resume")
+      .def("leave_region", [](lt::Resume& r) { r.region.end(); })
       .def_property_readonly("loose", [](const lt::Resume& r) { return r.program->loose(); })
       .def_property_readonly("branches", [](const lt::Resume& r) {
         return r.family->branches(r.step, r.program->steps[r.step].node);

@@ -106,8 +106,13 @@ class Attempt:
             if type(result) is not core.Miss:
                 return self._hit(trace, result)
             self._missed(trace, result)
-            if result.resume is not None and not self._fits_others(trace, result, asked[at + 1 :]):
-                return self._resume(result, result.resume)
+            if result.resume is not None:
+                try:
+                    if not self._fits_others(trace, result, asked[at + 1 :]):
+                        return self._resume(result, result.resume)
+                finally:
+                    # Whatever comes next is in no region of autocast that this replay has entered.
+                    result.resume.leave_region()
         self._refuse_many_branches()
         return self._without_trace()
 
@@ -262,11 +267,13 @@ class Attempt:
         if outgrown:
             self.cache.traces.drop(key)  # the next call is recorded for all sizes
         if follows and not miss.effects:
+            resume.leave_region()
             return self._without_trace()
         decision = after_side_exit(
             self.owner, self.cache, key, effects=miss.effects, branches=resume.branches, why=why
         )
         if decision.outcome != "resume":
+            resume.leave_region()
             return self._act(decision)
         claimed = self.cache.claims.begin(self.key)
         self._pass_defaults()

@@ -402,7 +402,7 @@ def a_weight_is_written_to_that_was_cast(trace):
     return trace(step), [call(torch.randn(5, 6)) for _ in range(6)], lambda: list(layer.parameters())
 
 
-@cases(eager="read-after-change")
+@cases(hits=2)
 def a_branch_behind_a_write(trace):
     w, total = weight(), torch.zeros(8, 16)
 
@@ -440,7 +440,7 @@ def caught_inside(name, before):
         return trace(step), steps, lambda: (list(layer.parameters()), total)
 
     make.__name__ = f"caught_inside_{name}"
-    cases(make, eager="caught-after-change")
+    cases(make, hits=2)
 
 
 def adds_up(a, total):

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "replay/interpreter.h"
+#include "torch/kept_region.h"
 
 namespace lazytrace {
 
@@ -20,6 +21,7 @@ struct Resume {
   NumberValues numbers;
   Given given;
   OpaqueResults opaque;
+  KeptRegion region;             // of autocast, in which the replay stopped
   KeyOrders orders;              // as they were behind the opaque steps
   std::vector<py::object> made;  // for the call, by the check of its guards, in its order (Access::Made)
 };

@@ -18,9 +18,7 @@ bool Plan::resumable(size_t step, bool raised, bool shown) const {
                   (s.kind == Step::Kind::Opaque && s.opaque->feedable);
   bool itself = raised || (s.opaque && (s.opaque->leads_back || (shown && s.opaque->confuses_alone)));
   bool open = at < program_->unresumable || (at == program_->unresumable && itself);
-  // A handler inside a region of the function's own would find nothing of what was cast there.
-  bool casts = program_->inside_autocast(step) && !(raised && (s.after_writes || s.leaves_autocast));
-  return at <= keep_until && feedable && open && !casts;
+  return at <= keep_until && feedable && open;
 }
 
 // Exits come first: what they keep is neither lowered nor freed before them.

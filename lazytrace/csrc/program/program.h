@@ -182,8 +182,6 @@ struct Step {
   bool exit = false;
   // An exit only since writes to Python state come first, which would be left behind where it raises.
   bool after_writes = false;
-  // What it raises leaves the function's own regions of autocast before anybody catches it.
-  bool leaves_autocast = false;
   bool by_size = false;  // an exit only since its arguments may have other sizes
   bool early = false;    // of a flat form: writes to memory that was there before the call
   int accumulates =
@@ -253,8 +251,7 @@ struct Program {
   // its steps are no longer those that were recorded, and what no function stands behind has none: -1.
   int unresumable = INT_MAX;
 
-  // Whether it runs in an autocast region of the function's own, whose cache of cast weights goes when a
-  // replay stops there.
+  // Whether it runs in an autocast region of the function's own, which has a cache of cast weights.
   bool inside_autocast(size_t step) const {
     for (size_t i = step + 1; i-- > 0;)
       if (steps[i].modes >= 0) return modes[steps[i].modes].autocast_region > 0;

@@ -98,7 +98,6 @@ Recording::Recording(Call& call, std::shared_ptr<Resume> resume, bool dynamic, b
     return true;
   };
   recorder_.catches = [this] { return observer_.would_catch(); };
-  recorder_.leaves_autocast = [this] { return observer_.leaves_autocast(); };
   recorder_.look_away = [this](bool away) { away ? observer_.pause() : observer_.resume(); };
   recorder_.has_written = [this] { return !observer_.writes().empty(); };
   observer_.comes_from(&call);
@@ -201,6 +200,10 @@ py::object Recording::call(py::object function, py::tuple args, py::dict kwargs)
 }
 
 py::object Recording::run(py::object function, py::tuple args, py::dict kwargs) {
+  struct Regions {
+    Recorder& recorder;
+    ~Regions() { recorder.leave_region(); }
+  } regions{recorder_};
   py::object result;
   try {
     result = call(std::move(function), std::move(args), std::move(kwargs));

@@ -106,7 +106,7 @@ std::exception_ptr Interpreter::index_error(const Step& s) const {
   }
 }
 
-Outcome Interpreter::run(size_t from, const Given* given, Witness* witness) {
+Outcome Interpreter::run(size_t from, const Given* given, Witness* witness, KeptRegion region) {
   stack_.clear();
   Outcome outcome;
   if (program_.steps.empty()) return outcome;
@@ -114,6 +114,7 @@ Outcome Interpreter::run(size_t from, const Given* given, Witness* witness) {
   if (!plan_.looks.empty()) looks_.begin(plan_.looks);
   const bool works_out = program_.works_out();
   ModeSwitch modes;
+  modes.go_on_in(std::move(region));
   witness_ = witness;
   if (witness) witness->starts(numbers_);
   shortcuts_ = !witness && plan_.overrides == aten_overrides() && !operators_are_watched();
@@ -134,6 +135,7 @@ Outcome Interpreter::run(size_t from, const Given* given, Witness* witness) {
       outcome.step = static_cast<int>(i);
       outcome.found = found_;
       outcome.begun = false;
+      outcome.region = modes.keep_region();
       return outcome;
     }
     if (witness) witness->before(i);
@@ -161,6 +163,7 @@ Outcome Interpreter::run(size_t from, const Given* given, Witness* witness) {
       outcome.given.parts = std::move(parts_);
       outcome.given.keeps = keeps_;
       outcome.given.warnings = std::move(warnings_.all);
+      outcome.region = modes.keep_region();
       return outcome;
     }
     if (witness) witness->after(i);

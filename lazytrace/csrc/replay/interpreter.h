@@ -62,6 +62,7 @@ struct Outcome {
       false;           // whether Python code of an opaque step has changed what was read, or how tensors look
   bool late = false;   // that code has changed state, of which the function has read nothing before it
   bool moved = false;  // or some that the function has read before it, and nothing else
+  KeptRegion region;   // of autocast, in which it stopped
   bool ok() const { return step < 0; }
 };
 
@@ -154,8 +155,9 @@ class Interpreter {
 
   // Call with the GIL held; it is released while operators run. Starts at step `from`, which with `given` has
   // run already. Exceptions of operators pass through where the function cannot be resumed and something was
-  // changed. Under a witness each step runs as it was recorded.
-  Outcome run(size_t from = 0, const Given* given = nullptr, Witness* witness = nullptr);
+  // changed. Under a witness each step runs as it was recorded. `region`: of autocast, which it goes on in.
+  Outcome run(size_t from = 0, const Given* given = nullptr, Witness* witness = nullptr,
+              KeptRegion region = {});
 
   // The step that runs, or has raised.
   size_t at() const { return at_; }

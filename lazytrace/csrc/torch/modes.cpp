@@ -5,6 +5,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <sstream>
+#include <utility>
 
 namespace lazytrace {
 
@@ -90,6 +91,18 @@ void ModeSwitch::apply_autocast(const Modes& modes) {
     at::autocast::set_autocast_dtype(kAutocastDevices[i], modes.autocast_dtype[i]);
   }
   at::autocast::set_autocast_cache_enabled(modes.autocast_cache);
+}
+
+KeptRegion ModeSwitch::keep_region() {
+  return std::exchange(nested_, false) ? KeptRegion(now_.autocast_region) : KeptRegion();
+}
+
+void ModeSwitch::go_on_in(KeptRegion region) {
+  if (!region.number()) return;
+  base_ = now_ = Modes::current();
+  now_.autocast_region = region.number();
+  region.give_up();
+  nested_ = true;
 }
 
 ModeSwitch::~ModeSwitch() {

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "torch/autocast.h"
+#include "torch/kept_region.h"
 #include "torch/switches.h"
 
 namespace lazytrace {
@@ -43,6 +44,10 @@ class ModeSwitch {
   ModeSwitch& operator=(const ModeSwitch&) = delete;
 
   void to(const Modes& modes);
+  // Leaves the function's own region of autocast open, where it is in one.
+  KeptRegion keep_region();
+  // Goes on in one that was left open.
+  void go_on_in(KeptRegion region);
 
  private:
   void apply_autocast(const Modes& modes);

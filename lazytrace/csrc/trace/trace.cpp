@@ -356,7 +356,8 @@ Answer Trace::replay(const Call& call, Workspace* space) const {
     other->give_numbers(call, values, &space->memory.numbers);
     Given given = std::move(outcome.given);
     if (given.value) opaque.push_back({static_cast<size_t>(outcome.step), given.value, given.parts});
-    outcome = other->interpreter(call, space).run(static_cast<size_t>(outcome.step), &given);
+    auto step = static_cast<size_t>(outcome.step);
+    outcome = other->interpreter(call, space).run(step, &given, nullptr, std::move(outcome.region));
   }
   answer.result = (other ? *other : *this).end(space);
   answer.other = std::move(other);
@@ -610,7 +611,8 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
   }
   if (!outcome.ok()) {
     auto step = static_cast<size_t>(outcome.step);
-    if (step < form->begins) {
+    // What a form casts is not kept by autocast.
+    if (step < form->begins && !program().inside_autocast(step)) {
       space->registers.resize(static_cast<size_t>(program().registers));
       *exit = std::move(outcome);
       return std::nullopt;
@@ -758,6 +760,7 @@ Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome,
     miss.resume->numbers = space->memory.numbers;
     miss.resume->given = std::move(outcome.given);
     miss.resume->opaque = std::move(opaque);
+    miss.resume->region = std::move(outcome.region);
     miss.resume->orders = space->early.orders();
     miss.resume->made = at.tree_.made(space->values);
   }

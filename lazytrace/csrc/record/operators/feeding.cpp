@@ -22,6 +22,7 @@ void set_look(const at::Tensor& tensor, const TensorMeta& look) {
 }  // namespace
 
 void Feeding::begin(std::shared_ptr<Resume> resume) {
+  region_ = std::move(resume->region);
   feeder_ = std::make_unique<Feeder>(resume);
   for (size_t i = 0; i <= resume->step; ++i) {
     const Step& step = resume->program->steps[i];
@@ -46,6 +47,7 @@ void Feeding::turn_back() {
 }
 
 void Feeding::diverge(const std::string& how) const {
+  region_.end();
   py::gil_scoped_acquire gil;
   if (feeder_->diverged.empty()) {
     py::tuple at = place_tuple(*place_);
@@ -77,7 +79,7 @@ void Feeding::give(torch::jit::Stack* stack) {
   try {
     feeder_->give(stack);
   } catch (...) {
-    feeder_->advance();  // that was the exit
+    advance();  // that was the exit
     throw;
   }
 }
@@ -86,7 +88,7 @@ py::object Feeding::value() {
   try {
     return feeder_->value();
   } catch (...) {
-    feeder_->advance();  // that was the exit
+    advance();  // that was the exit
     throw;
   }
 }
@@ -196,8 +198,14 @@ void Feeding::take_over(Step* step) {
   step->exit = ran.exit;
   step->by_size = ran.by_size;
   step->filled = ran.filled;
+  advance();
+}
+
+void Feeding::advance() {
   feeder_->advance();
-  if (!active()) turn_back();
+  if (active()) return;
+  turn_back();
+  regions_->go_on_in(std::move(region_));
 }
 
 }  // namespace lazytrace

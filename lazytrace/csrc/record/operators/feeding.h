@@ -11,6 +11,7 @@
 #include "exits/feeder.h"
 #include "record/operators/lent.h"
 #include "record/operators/origins.h"
+#include "record/operators/own_regions.h"
 
 namespace lazytrace {
 
@@ -22,7 +23,8 @@ PyObject* divergence_type();
 class Feeding {
  public:
   // `place`: of the recorder, which goes on to change it.
-  Feeding(Origins* origins, const Place* place) : origins_(origins), place_(place), lent_(origins) {}
+  Feeding(Origins* origins, const Place* place, const OwnRegions* regions)
+      : origins_(origins), place_(place), regions_(regions), lent_(origins) {}
   ~Feeding() { turn_back(); }
 
   void begin(std::shared_ptr<Resume> resume);
@@ -52,7 +54,7 @@ class Feeding {
     return feeder_ ? feeder_->captured(is_it) : at::Tensor();
   }
   // The step did nothing, and is not asked for.
-  void skip() { feeder_->advance(); }
+  void skip() { advance(); }
   // Whether the step at the exit has warned.
   bool warned() const { return at_exit() && feeder_->warned(); }
 
@@ -90,6 +92,8 @@ class Feeding {
   // Makes of the step that was asked for the one that ran, and goes on to the next.
   void take_over(Step* step);
 
+  // The function has ended, wherever it was by then.
+  void leave_region() { region_.end(); }
   Lent& lent() { return lent_; }
 
  private:
@@ -100,9 +104,12 @@ class Feeding {
   };
   void take_over_opaque(Step* step) const;
   void turn_back();
+  void advance();
 
   Origins* origins_;
   const Place* place_;
+  const OwnRegions* regions_;
+  mutable KeptRegion region_;  // until the function has come to the exit, or goes another way
   std::unique_ptr<Feeder> feeder_;
   Lent lent_;
   std::vector<Turned> turned_;

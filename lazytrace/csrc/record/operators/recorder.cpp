@@ -642,10 +642,7 @@ void Recorder::note_catching(const std::string& name, Step* step) {
   step->exit = true;
   step->by_size = false;
   step->after_writes = !catches();
-  step->leaves_autocast = modes_.autocast_region && !step->after_writes && leaves_autocast();
-  // A handler inside a region of autocast would find nothing of what was cast there.
-  bool casts = modes_.autocast_region && !step->after_writes && !step->leaves_autocast;
-  if (resuming_.ended_before() || casts) fail(say(reason::CaughtAfterChange, name, resuming_.why()));
+  if (resuming_.ended_before()) fail(say(reason::CaughtAfterChange, name, resuming_.why()));
 }
 
 void Recorder::push(Step step) {
@@ -672,14 +669,12 @@ void Recorder::push(Step step) {
 void Recorder::note_modes(Step* step) {
   Modes now = Modes::current();
   now.switches = switches_;
-  now.autocast_region = autocast_region(now);
+  now.autocast_region = regions_.number(now);
   if (now == modes_) return;
   modes_ = now;
   bool own = now.any_autocast() && !program_->modes[0].any_autocast();
   // A replay clears what it has cast, as the end of a region does.
   if (own && !is_in_autocast_region()) fail(say(reason::LeavesModes));
-  // Its cache of cast weights goes when a replay stops inside it.
-  resuming_.enter(now.autocast_region ? "it enters an autocast region of its own" : "");
   for (size_t i = 0; i < program_->modes.size(); ++i)
     if (program_->modes[i] == now) {
       step->modes = static_cast<int>(i);
@@ -689,12 +684,10 @@ void Recorder::note_modes(Step* step) {
   step->modes = static_cast<int>(program_->modes.size()) - 1;
 }
 
-// Inside a region of the caller's a replay runs in that one. A region in which autocast was never on keeps no
-// casts.
-int Recorder::autocast_region(const Modes& now) {
-  if (in_callers_region_ || program_->modes[0].any_autocast() || !is_in_autocast_region()) return 0;
-  keeps_casts_ |= now.any_autocast();
-  return keeps_casts_ ? regions_ended_ + 1 : 0;
+// A replay does so by itself where the number of the region changes. A function that runs again would let go of
+// what the replay has cast.
+void Recorder::clear_casts() {
+  if (!regions_.clear()) resuming_.end("it clears what autocast has cast");
 }
 
 bool Recorder::encode(const c10::Argument& schema, const c10::IValue& value, Argument* argument, bool view,
@@ -1610,7 +1603,7 @@ std::shared_ptr<Program> Recorder::finish(const std::vector<int>& outputs) {
   if (origins_.meets_drawn()) fail(say(reason::MeetsDrawn));
   drop_unused(program_.get(), outputs);
   judge_hooks();
-  if (in_callers_region_ && casts_for_its_caller(*program_)) fail(say(reason::CastAgain));
+  if (regions_.in_callers() && casts_for_its_caller(*program_)) fail(say(reason::CastAgain));
   note_workload();
   sizes_.end();
   origins_.clear();

@@ -20,7 +20,6 @@
 #include "record/operators/shared_values.h"
 #include "record/operators/sizes.h"
 #include "record/operators/workload.h"
-#include "torch/autocast_regions.h"
 #include "torch/facts.h"
 #include "torch/random_mark.h"
 #include "torch/record_key.h"
@@ -92,12 +91,12 @@ class Recorder {
   bool feeding() const { return feeding_.active(); }
   // The switches of torch/switches.def that the function has set to what they were not before the call.
   Switches& switches() { return switches_; }
-  // The outermost region of autocast has ended, and torch has let go of what was cast there.
-  void end_autocast_region() {
-    ++regions_ended_;
-    keeps_casts_ = false;
-  }
+  OwnRegions& regions() { return regions_; }
+  // What autocast has cast is let go of outside of all regions.
+  void clear_casts();
   // How the function that ran again left the steps that had run; "" where it did not. Call after the run.
+  // The function has ended, whether it has come to the side exit or not.
+  void leave_region() { feeding_.leave_region(); }
   std::string divergence() const { return feeding_.divergence(); }
   // What an opaque function has returned, or raised.
   py::object fed_value() { return feeding_.value(); }
@@ -306,8 +305,6 @@ class Recorder {
   std::function<bool()> would_catch = [] { return false; };
   // The same, without regard to writes to Python state, which it would find after the exception.
   std::function<bool()> catches = [] { return false; };
-  // Whether what is raised now leaves the function's own regions of autocast before that.
-  std::function<bool()> leaves_autocast = [] { return false; };
   // Whether the function has written to Python state by now.
   std::function<bool()> has_written = [] { return false; };
   // Stops watching Python code, or goes on.
@@ -372,7 +369,6 @@ class Recorder {
   bool is_its_data(const at::Tensor& tensor, int of, const at::Tensor& value);
   int add_data(const at::Tensor& tensor, const at::Tensor& source, int from);
   void note_modes(Step* step);
-  int autocast_region(const Modes& now);
   void note_requires_grad(const at::Tensor& tensor, int reg);
   // Whether a step has made a tensor that was known before require gradients.
   void note_gradients(const at::Tensor& tensor);
@@ -398,15 +394,13 @@ class Recorder {
   Origins origins_{program_.get()};
   Sizes sizes_{program_.get()};
   Blanks blanks_;
-  Feeding feeding_{&origins_, &place};
+  OwnRegions regions_{program_.get()};
+  Feeding feeding_{&origins_, &place, &regions_};
   SharedValues shared_;
   Resuming resuming_{program_.get()};
   Workload workload_;
   const Conditions conditions_;
   Modes modes_;
-  const bool in_callers_region_ = is_in_autocast_region();
-  int regions_ended_ = 0;     // regions of autocast that were not the caller's
-  bool keeps_casts_ = false;  // whether autocast was on in the one that it is in
   Switches switches_;
   // What `requires_grad` of tensors that were there before the call was, where it was set.
   std::unordered_map<const c10::TensorImpl*, bool> flags_;

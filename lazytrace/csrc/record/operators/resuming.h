@@ -17,14 +17,9 @@ class Resuming {
   // From the next step on, Python code that runs again would not see what it saw.
   void end(const std::string& why);
   // Whether it can be resumed no more; then it must not be once something was changed.
-  bool ended() const { return inside_ || program_->unresumable <= at_step(); }
+  bool ended() const { return program_->unresumable <= at_step(); }
   bool ended_before() const { return program_->unresumable < at_step(); }
-  // Inside a region of its own the function can only be resumed for an exception.
-  void enter(const std::string& region) {
-    inside_ = !region.empty();
-    if (inside_) region_ = region;
-  }
-  const std::string& why() const { return inside_ ? region_ : why_; }
+  const std::string& why() const { return why_; }
   // Whether a step so far must not be done again.
   bool changed() const { return changed_; }
   // What has changed, in words.
@@ -47,8 +42,6 @@ class Resuming {
   bool after_opaque_ = false, after_block_ = false;
   bool hidden_varies_ = false;
   std::string why_;
-  bool inside_ = false;
-  std::string region_;
 };
 
 }  // namespace lazytrace

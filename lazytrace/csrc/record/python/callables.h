@@ -41,6 +41,7 @@ enum class Does : uint8_t {
   GivesFrame,          // a frame that is part of the call
   AsksRecursionLimit,  // sys.getrecursionlimit()
   ClearsCasts,         // nothing where a region of autocast ends; else what the caller has cast is gone
+  LeavesAutocast,      // nothing: a level of a region of autocast
   SetsFrameEvaluator,  // what torch's compiler does with the frames that run: it must be put back
   AsksSwitch,          // a row of torch/switches.def
   SetsSwitch,          // the same, which must be put back

@@ -1,6 +1,5 @@
 #include "record/python/handlers.h"
 
-#include <ATen/autocast_mode.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
@@ -53,45 +52,6 @@ bool Handlers::would_run(Frame innermost, Frame base, bool torchs) {
   for (Frame f = innermost; f && f != base; f = f.previous())
     if (would_run(f, true)) return true;
   return !unwinding_.puts_back_all();
-}
-
-namespace {
-bool is_autocast(PyObject* exit) {
-  static PyObject* const cls = from_module("torch.amp.autocast_mode", "autocast").release().ptr();
-  return PyMethod_Check(exit) &&
-         PyObject_TypeCheck(PyMethod_GET_SELF(exit), reinterpret_cast<PyTypeObject*>(cls));
-}
-}  // namespace
-
-bool Handlers::goes_out(Frame innermost, Frame base, const std::function<bool(PyObject*)>& leaves,
-                        const std::function<bool()>& enters) {
-  for (Frame f = innermost; f && f != base; f = f.previous()) {
-    bool runs_hooks = (code_flags(f.code()) & kRunsHooks) && !has_hooks_called_always(f);
-    for (int at = f.instruction(); at >= 0;) {
-      const ExceptionTable::Around& here = around(f, at);
-      for (int height : here.exits)
-        if (leaves(f.above_bottom(height))) return true;
-      if (here.handler && !runs_hooks && enters()) return true;
-      at = here.handler ? here.at : -1;
-    }
-  }
-  return false;
-}
-
-bool Handlers::leaves_autocast(Frame innermost, Frame base) {
-  int left = 0;
-  auto counts = [&](PyObject* exit) { return left += is_autocast(exit), false; };
-  goes_out(innermost, base, counts, [] { return false; });
-  // In a region of the caller's, or one that was entered in another way, what was cast stays.
-  int nesting = at::autocast::increment_nesting() - 1;
-  at::autocast::decrement_nesting();
-  if (left == 0 || left != nesting) return false;
-  bool caught = false;
-  auto leaves = [&](PyObject* exit) {
-    if (is_autocast(exit)) return --left == 0;
-    return caught = acts(exit);
-  };
-  return goes_out(innermost, base, leaves, [&] { return caught = true; }) && !caught;
 }
 
 // `now`: for what is raised with the variables as they are.

@@ -3,7 +3,6 @@
 
 #include <Python.h>
 
-#include <functional>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -24,8 +23,6 @@ class Handlers {
   // Whether an `except`, a `finally` or a context manager would do anything for what is raised now in the
   // innermost of these frames, up to `base`; `torchs`: by an operator of torch's. Needs the GIL.
   bool would_run(Frame innermost, Frame base, bool torchs);
-  // Whether what is raised now leaves all regions of autocast before anybody may catch it. Needs the GIL.
-  bool leaves_autocast(Frame innermost, Frame base);
   // A generator that waits for its next value is closed where what holds it is left for an exception, and
   // then its handlers run. Told of each frame that is entered or gone on with, and of each that is left.
   void enter(Frame f) { waiting_.erase(f.address()); }
@@ -36,10 +33,6 @@ class Handlers {
   bool would_run(Frame f, bool now);
   const ExceptionTable::Around& around(Frame f, int instruction);
   bool acts(PyObject* exit);
-  // Goes through what stands around, the nearest first, until one of these says so: `leaves` a block, or
-  // `enters` a handler.
-  bool goes_out(Frame innermost, Frame base, const std::function<bool(PyObject* exit)>& leaves,
-                const std::function<bool()>& enters);
   bool any_of_stack_acts(PyObject* stack);
 
   struct CodePlace {

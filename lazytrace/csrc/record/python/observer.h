@@ -72,7 +72,6 @@ class Observer {
   bool sets_context() const { return context_variables_.sets_any(); }
   // Whether an exception that is raised now could be caught by the Python code of the recording.
   bool would_catch() { return watcher_.would_catch(); }
-  bool leaves_autocast() { return watcher_.leaves_autocast(); }
 
   // The frames that run, from the function on.
   py::tuple frames() const { return watcher_.frames(); }

@@ -88,11 +88,6 @@ void Watcher::read_depth() {
   if (depth > kFew) around_.provenance->read_child(-1, Access::FramesLeft, nullptr, depth, Py_True);
 }
 
-bool Watcher::leaves_autocast() {
-  py::gil_scoped_acquire gil;
-  return !handlers_.any_waits() && handlers_.leaves_autocast(Frame::current(), base_);
-}
-
 bool Watcher::would_catch() {
   py::gil_scoped_acquire gil;
   if (handlers_.any_waits()) return true;

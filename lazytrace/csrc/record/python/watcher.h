@@ -71,8 +71,6 @@ class Watcher {
   void read_depth();
   // Whether an exception that is raised now could be caught by the Python code of the recording.
   bool would_catch();
-  // Whether it would leave all regions of autocast before.
-  bool leaves_autocast();
   // Those that run, from the function on, the innermost first: (file, name, qualified name, line, module).
   py::tuple frames() const;
   std::vector<py::object> take_codes() { return places_.take_codes(); }

@@ -918,7 +918,9 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
     case Does::ClearsCasts:
       // Outside of all regions a replay does so by itself.
       if (is_in_autocast_region()) recorder_->fail("calls " + name + "(), which lazytrace cannot see into");
-      return recorder_->end_autocast_region();
+      return recorder_->clear_casts();
+    case Does::LeavesAutocast:
+      return recorder_->regions().leave_level();
     case Does::SetsFrameEvaluator:
       return context_variables_->set_frame_evaluator(first);
     case Does::AsksSwitch:
