@@ -1,4 +1,4 @@
-"""Steps that give another thing at other calls, in regions of autocast, where no function is resumed."""
+"""Steps that give another thing at other calls, in regions of autocast and others: the function goes on."""
 
 from __future__ import annotations
 
@@ -93,15 +93,8 @@ def autocast():
     return torch.autocast("cpu", torch.bfloat16)
 
 
+@pytest.mark.parametrize("region", [autocast, torch.no_grad], ids=lambda region: region.__name__)
 @pytest.mark.parametrize("before", [nothing, draws, writes], ids=lambda before: before.__name__)
 @pytest.mark.parametrize("body", STEPS, ids=lambda body: body.__name__)
-def test_a_step_in_a_region_of_autocast(body, before):
-    # With nothing changed before it, the function starts over; an array has its size until that is followed.
-    hits = body is sized_by_state or (before is nothing and body is place_counted)
-    check(make(body, before, autocast), **({"hits": 1} if hits else {"eager": "cannot be resumed"}))
-
-
-@pytest.mark.parametrize("before", [nothing, draws, writes], ids=lambda before: before.__name__)
-@pytest.mark.parametrize("body", STEPS, ids=lambda body: body.__name__)
-def test_the_same_in_a_region_that_can_be_resumed(body, before):
-    check(make(body, before, torch.no_grad), hits=1)
+def test_a_step_in_a_region(body, before, region):
+    check(make(body, before, region), hits=1)

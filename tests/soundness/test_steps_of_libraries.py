@@ -293,6 +293,58 @@ cases(may_be_the_argument(as_channels), hits=1, eager="sizes-memory")
 cases(may_be_the_argument(as_float), hits=3)
 
 
+def shown_by_einsum(x):
+    return torch.einsum("ij->ij", x)
+
+
+def product_by_einsum(x):
+    return torch.einsum("ij,j->ij", x, torch.ones(x.shape[1]))
+
+
+cases(may_be_the_argument(shown_by_einsum), hits=1, eager="sizes-memory")
+cases(may_be_the_argument(product_by_einsum), hits=3)
+
+
+class Experts(nn.Module):
+    """A layer of which each row goes through the expert that is chosen for it, as in a switch transformer."""
+
+    def __init__(self):
+        super().__init__()
+        self.choice = nn.Linear(4, 3)
+        self.experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+
+    def forward(self, x):
+        routes = self.choice(x).softmax(-1).max(-1)
+        rows = [(routes.indices == i).nonzero(as_tuple=True)[0] for i in range(3)]
+        counts = x.new_tensor([len(found) for found in rows])
+        out = x.new_zeros(x.shape)
+        for found, expert in zip(rows, self.experts, strict=True):
+            out[found, :] = expert(x[found, :])
+        scores = torch.einsum("ih,jh->ij", out * routes.values[:, None], x)
+        scores *= 0.5
+        return nn.functional.dropout(scores, 0.1) @ x, counts
+
+
+@cases(hits=6)
+def experts_get_rows_by_values(trace):
+    torch.manual_seed(0)
+    net = nn.ModuleList([Experts(), Experts()])
+    optimizer = torch.optim.Adam(net.parameters())
+
+    def step(x):
+        optimizer.zero_grad()
+        counts = []
+        for layer in net:
+            x, count = layer(x)
+            counts.append(count)
+        loss = x.square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.item(), counts
+
+    return trace(step), [call(torch.randn(12, 4)) for _ in range(12)], lambda: list(net.parameters())
+
+
 # ---------------------------------------------------------------- what comes to require gradients in place
 def averages_by_data(net, x):
     """An average of values that require gradients, taken on `.data`; behind it is code that could raise."""

@@ -1,8 +1,11 @@
 #include "flat/written_later.h"
 
 #include <algorithm>
+#include <iterator>
+#include <numeric>
 #include <optional>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
 #include "passes/registers.h"
@@ -18,12 +21,6 @@ struct Touched {
   std::vector<c10::StorageImpl*> read, written;
   std::vector<int> gives;  // numbers
 };
-
-template <typename T>
-bool share(const std::vector<T>& a, const std::vector<T>& b) {
-  return std::any_of(a.begin(), a.end(),
-                     [&](const T& one) { return std::find(b.begin(), b.end(), one) != b.end(); });
-}
 
 Touched touched_by(const Kernels& kernels, const Step& step) {
   Touched all;
@@ -58,29 +55,55 @@ bool looks_at_number(const Step& step, const Numbers& numbers) {
   return step.exit && !leaves_of(numbers, step.arguments[0].reg, later).empty();
 }
 
+// Steps are known by where they stood at first. They are put into their order at the end: to move one by one
+// would cost the square of their number.
 class Order {
  public:
-  Order(const Kernels& kernels, const Numbers& numbers, std::vector<Step>* steps)
-      : kernels_(kernels), numbers_(numbers), steps_(*steps) {
-    for (const Step& step : steps_) touched_.push_back(touched_by(kernels, step));
-  }
+  Order(const Kernels& kernels, const Numbers& numbers, std::vector<Step>* steps);
 
-  // The step, and those from `from` on that must run before it; nothing where these cannot be moved.
-  std::optional<std::set<size_t>> what_leads_to(size_t at, size_t from) const;
+  size_t size() const { return order_.size(); }
+  // The one that comes at this place now.
+  size_t at(size_t place) const { return order_[place]; }
+  const Step& step(size_t one) const { return steps_[one]; }
+
+  // The step, and those from the place `from` on that must run before it; nothing where these cannot be
+  // moved.
+  std::optional<std::set<size_t>> what_leads_to(size_t one, size_t from) const;
   // To the place `to`, in their order. Gives the place behind them.
   size_t move(const std::set<size_t>& steps, size_t to);
+  void put_in_order();
 
  private:
   std::set<int> needed_by(const Step& step) const;
   bool movable(const Step& step) const;
-  bool must_precede(const Touched& before, const Touched& after, const std::set<int>& needed) const;
+  std::vector<size_t> that_precede(size_t one, const std::set<int>& needed) const;
+  std::vector<size_t> by_place(const std::set<size_t>& steps) const;
   void take_numbers(const std::set<size_t>& moved, size_t from);
 
   const Kernels& kernels_;
   const Numbers& numbers_;
   std::vector<Step>& steps_;
   std::vector<Touched> touched_;
+  std::vector<size_t> order_, places_;
+  std::unordered_map<int, std::vector<size_t>> makers_, givers_;  // of registers, of numbers
+  std::unordered_map<const c10::StorageImpl*, std::vector<size_t>> readers_, writers_;
+  std::vector<size_t> unknown_, numbered_;  // what they touch; with numbers to work out
 };
+
+Order::Order(const Kernels& kernels, const Numbers& numbers, std::vector<Step>* steps)
+    : kernels_(kernels), numbers_(numbers), steps_(*steps), order_(steps->size()), places_(steps->size()) {
+  std::iota(order_.begin(), order_.end(), size_t{0});
+  std::iota(places_.begin(), places_.end(), size_t{0});
+  for (size_t one = 0; one < steps_.size(); ++one) {
+    const Touched& all = touched_.emplace_back(touched_by(kernels, steps_[one]));
+    if (!all.known) unknown_.push_back(one);
+    if (!steps_[one].numbers.empty()) numbered_.push_back(one);
+    for (int reg : all.made) makers_[reg].push_back(one);
+    for (int number : all.gives) givers_[number].push_back(one);
+    for (const c10::StorageImpl* memory : all.read) readers_[memory].push_back(one);
+    for (const c10::StorageImpl* memory : all.written) writers_[memory].push_back(one);
+  }
+}
 
 // The numbers that it takes or works out, and what these are made of.
 std::set<int> Order::needed_by(const Step& step) const {
@@ -119,26 +142,33 @@ bool Order::movable(const Step& step) const {
                                  [](c10::StorageImpl* one) { return one->nbytes() <= kMost; }));
 }
 
-bool Order::must_precede(const Touched& before, const Touched& after, const std::set<int>& needed) const {
-  auto is_needed = [&](int number) { return needed.count(number) > 0; };
-  return !before.known || share(before.made, after.used) || share(before.made, after.made) ||
-         share(before.written, after.read) || share(before.written, after.written) ||
-         share(before.read, after.written) ||
-         std::any_of(before.gives.begin(), before.gives.end(), is_needed);
+// Those that must run before it wherever they stand: what they make, give, or do to memory is in its way.
+std::vector<size_t> Order::that_precede(size_t one, const std::set<int>& needed) const {
+  std::vector<size_t> found = unknown_;
+  auto add = [&](const auto& index, auto key) {
+    if (auto known = index.find(key); known != index.end())
+      found.insert(found.end(), known->second.begin(), known->second.end());
+  };
+  const Touched& all = touched_[one];
+  for (int reg : all.used) add(makers_, reg);
+  for (int reg : all.made) add(makers_, reg);
+  for (int number : needed) add(givers_, number);
+  for (const c10::StorageImpl* memory : all.read) add(writers_, memory);
+  for (const c10::StorageImpl* memory : all.written) add(writers_, memory), add(readers_, memory);
+  return found;
 }
 
-std::optional<std::set<size_t>> Order::what_leads_to(size_t at, size_t from) const {
+std::optional<std::set<size_t>> Order::what_leads_to(size_t one, size_t from) const {
   constexpr size_t kMost = 8;
-  std::set<size_t> all{at};
-  std::vector<size_t> open{at};
+  std::set<size_t> all{one};
+  std::vector<size_t> open{one};
   while (!open.empty()) {
-    size_t one = open.back();
+    size_t last = open.back();
     open.pop_back();
-    if (!touched_[one].known || !movable(steps_[one])) return std::nullopt;
-    std::set<int> needed = needed_by(steps_[one]);
-    for (size_t before = from; before < one; ++before) {
-      if (all.count(before) || !must_precede(touched_[before], touched_[one], needed)) continue;
-      all.insert(before);
+    if (!touched_[last].known || !movable(steps_[last])) return std::nullopt;
+    for (size_t before : that_precede(last, needed_by(steps_[last]))) {
+      bool between = places_[before] >= from && places_[before] < places_[last];
+      if (!between || !all.insert(before).second) continue;
       open.push_back(before);
       if (all.size() > kMost) return std::nullopt;
     }
@@ -146,13 +176,20 @@ std::optional<std::set<size_t>> Order::what_leads_to(size_t at, size_t from) con
   return all;
 }
 
+std::vector<size_t> Order::by_place(const std::set<size_t>& steps) const {
+  std::vector<size_t> sorted(steps.begin(), steps.end());
+  std::sort(sorted.begin(), sorted.end(), [this](size_t a, size_t b) { return places_[a] < places_[b]; });
+  return sorted;
+}
+
 // Numbers that a step which stays works out for those that are moved.
 void Order::take_numbers(const std::set<size_t>& moved, size_t from) {
-  for (size_t one : moved) {
+  for (size_t one : by_place(moved)) {
     std::set<int> needed = needed_by(steps_[one]);
     std::vector<int>& own = steps_[one].numbers;
-    for (size_t before = from; before < one; ++before) {
-      if (moved.count(before)) continue;
+    const bool had_none = own.empty();
+    for (size_t before : numbered_) {
+      if (places_[before] < from || places_[before] >= places_[one] || moved.count(before)) continue;
       std::vector<int>& others = steps_[before].numbers;
       auto rest =
           std::stable_partition(others.begin(), others.end(), [&](int id) { return !needed.count(id); });
@@ -160,24 +197,31 @@ void Order::take_numbers(const std::set<size_t>& moved, size_t from) {
       others.erase(rest, others.end());
     }
     std::sort(own.begin(), own.end());  // operands come before what is made of them
+    if (had_none && !own.empty()) numbered_.push_back(one);
   }
 }
 
 size_t Order::move(const std::set<size_t>& moved, size_t to) {
   take_numbers(moved, to);
-  for (size_t one : moved) {
-    // The first step in other modes switches them.
-    int modes = std::exchange(steps_[to].modes, -1);
-    auto rotate = [&](auto& all) {
-      auto begin = all.begin();
-      std::rotate(begin + static_cast<std::ptrdiff_t>(to), begin + static_cast<std::ptrdiff_t>(one),
-                  begin + static_cast<std::ptrdiff_t>(one) + 1);
-    };
-    rotate(steps_);
-    rotate(touched_);
-    steps_[to++].modes = modes;
-  }
-  return to;
+  const std::vector<size_t> sorted = by_place(moved);
+  const size_t end = places_[sorted.back()] + 1, first = order_[to];
+  auto stays = [&](size_t one) { return !moved.count(one); };
+  std::vector<size_t> behind;
+  std::copy_if(order_.begin() + static_cast<std::ptrdiff_t>(to),
+               order_.begin() + static_cast<std::ptrdiff_t>(end), std::back_inserter(behind), stays);
+  auto place = std::copy(sorted.begin(), sorted.end(), order_.begin() + static_cast<std::ptrdiff_t>(to));
+  std::copy(behind.begin(), behind.end(), place);
+  for (size_t at = to; at < end; ++at) places_[order_[at]] = at;
+  // The first step in other modes switches them.
+  std::swap(steps_[first].modes, steps_[sorted[0]].modes);
+  return to + sorted.size();
+}
+
+void Order::put_in_order() {
+  std::vector<Step> sorted;
+  sorted.reserve(steps_.size());
+  for (size_t one : order_) sorted.push_back(std::move(steps_[one]));
+  steps_ = std::move(sorted);
 }
 
 }  // namespace
@@ -190,11 +234,13 @@ void write_later(const Kernels& kernels, const Numbers& numbers, size_t begin, s
       std::none_of(steps->begin() + static_cast<std::ptrdiff_t>(to), steps->end(), looks))
     return;
   Order order(kernels, numbers, steps);
-  for (size_t at = to + 1; at < steps->size(); ++at) {
-    if ((*steps)[at].modes >= 0) to = at;
-    if (!looks((*steps)[at])) continue;
-    if (auto moved = order.what_leads_to(at, to)) to = order.move(*moved, to);
+  for (size_t at = to + 1; at < order.size(); ++at) {
+    const size_t one = order.at(at);
+    if (order.step(one).modes >= 0) to = at;
+    if (!looks(order.step(one))) continue;
+    if (auto moved = order.what_leads_to(one, to)) to = order.move(*moved, to);
   }
+  order.put_in_order();
 }
 
 }  // namespace lazytrace

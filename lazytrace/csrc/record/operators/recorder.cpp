@@ -570,6 +570,14 @@ bool converts(const Step& step) {
   return false;
 }
 
+// Of two operands and more it is a product, whatever their sizes are; one alone may be shown otherwise.
+bool contracts(const Step& step) {
+  if (step.op.schema().name() != "aten::einsum") return false;
+  return std::any_of(step.arguments.begin(), step.arguments.end(), [](const Argument& argument) {
+    return argument.kind == Argument::Kind::List && argument.list.size() > 1;
+  });
+}
+
 // Whether torch's operator was given tensors of `own` alone: what it gives is new, or shows one of these.
 bool takes_only(const std::unordered_set<int>& own, const Step& step) {
   if (step.op.schema().name().rfind("aten::", 0) != 0) return false;
@@ -594,7 +602,8 @@ void Recorder::note_owner(const OperatorFacts& facts, const Step& step) {
   if (!sizes_.follows()) return;
   // `.data =` may have given what was there the memory of another tensor, which is a copy at some sizes.
   bool views = facts.always_view && !program_->changes_looks;
-  bool made = facts.makes_new || converts(step) || (!program_->changes_looks && takes_only(own_, step));
+  bool made = facts.makes_new || converts(step) || contracts(step) ||
+              (!program_->changes_looks && takes_only(own_, step));
   auto note = [&](const Result& result) {
     if (result.kind != Result::Kind::Register || result.reg < 0 || result.known) return;
     if (made || (facts.view && own_.count(result.base))) own_.insert(result.reg);
@@ -684,8 +693,8 @@ void Recorder::note_modes(Step* step) {
   step->modes = static_cast<int>(program_->modes.size()) - 1;
 }
 
-// A replay does so by itself where the number of the region changes. A function that runs again would let go of
-// what the replay has cast.
+// A replay does so by itself where the number of the region changes. A function that runs again would let go
+// of what the replay has cast.
 void Recorder::clear_casts() {
   if (!regions_.clear()) resuming_.end("it clears what autocast has cast");
 }
