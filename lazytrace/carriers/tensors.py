@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch.nn.functional import one_hot
 from torch.overrides import has_torch_function
 
 from lazytrace._native import core
@@ -301,22 +302,26 @@ def _scaled(tensor: Any, scales: Any) -> tuple[list[Any], list[Any]] | None:
 
 
 # What a tensor may be passed for by name.
-_VALUES = ("fill_value", "start", "end", "step", "size", "pad")
+_OF_SIZES = ("size", "pad", "num_classes", "minlength", "n", "m", "k", "length", "shifts", "num_samples")
+_VALUES = {"fill_value", "start", "end", "step", "steps", "low", "high", *_OF_SIZES}
 
 
 def _asking_tensors(
-    function: Callable[..., Any], place: int, *, of: Callable[[Any], Any]
+    function: Callable[..., Any], place: int, *, of: Callable[[Any], Any], name: str = ""
 ) -> Callable[..., Any]:
     """One whose parser asks a tensor for its value, where it wants a number: from this argument on.
 
-    `of` gives the value of one that the parser takes there.
+    `of` gives the value of one that the parser takes there. The operator of this `name` takes a plain int.
     """
 
     def asking(*args: Any, **kwargs: Any) -> Any:
         if has_torch_function((*args, *kwargs.values())):
             return called(function, *args, **kwargs)
         named = {k: of(v) if k in _VALUES else v for k, v in kwargs.items()}
-        return called(function, *args[:place], *map(of, args[place:]), **named)
+        given = (*args[:place], *map(of, args[place:]))
+        return (
+            core.call_taking_ints(name, function, given, named) if name else called(function, *given, **named)
+        )
 
     return asking
 
@@ -383,11 +388,22 @@ CLASSES: dict[Any, torch.dtype | None] = {
 def askers() -> dict[Any, Any]:
     """What asks a tensor for its value, where it is given one for a number."""
     values: dict[Any, int] = {torch.arange: 0, torch.full: 1, torch.full_like: 1, torch.Tensor.new_full: 2}
-    sizes: dict[Any, int] = {getattr(torch, name): 0 for name in ("zeros", "ones", "rand", "randn")}
-    sizes[pad] = sizes[torch.reshape] = 1
-    for name in ("view", "reshape", "expand", "repeat", "new_zeros", "new_ones"):
+    made = ("zeros", "ones", "rand", "randn", "empty", "eye", "randperm", "randint")
+    sizes: dict[Any, int] = {getattr(torch, name): 0 for name in made}
+    sizes[pad] = 1
+    sizes[torch.bincount] = 2  # weights are a tensor
+    for name in ("reshape", "topk", "roll", "tile", "broadcast_to", "multinomial"):
+        sizes[getattr(torch, name)] = sizes[getattr(torch.Tensor, name)] = 1
+    for name in ("view", "expand", "repeat", "new_zeros", "new_ones", "new_empty"):
         sizes[getattr(torch.Tensor, name)] = 1
+    sizes[torch.Tensor.bincount] = 2
+    sizes[torch.narrow] = sizes[torch.Tensor.narrow] = 3  # where it starts may be a tensor
+    plain = {one_hot: (1, "one_hot"), torch.linspace: (2, "linspace")}  # the ends may be tensors
     return {
+        **{
+            function: _asking_tensors(function, place, of=_size_of_tensor, name=name)
+            for function, (place, name) in plain.items()
+        },
         **{function: _asking_tensors(function, place, of=_value_of) for function, place in values.items()},
         **{
             function: _asking_tensors(function, place, of=_size_of_tensor)

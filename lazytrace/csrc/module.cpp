@@ -367,6 +367,21 @@ bool binding_takes(const c10::TypePtr& type, py::handle value) {
   }
 }
 
+// A binding of the operator of this name, whose parser takes ints out of numbers that are followed.
+py::object call_taking_ints(const std::string& name, const py::object& function, const py::tuple& args,
+                            const py::dict& kwargs) {
+  struct Binding {
+    lt::NumberRecorder* numbers;
+    ~Binding() {
+      if (numbers) numbers->close_binding();
+    }
+  } binding{numbers_now()};
+  if (binding.numbers) binding.numbers->open_binding(name, {});
+  PyObject* result = lt::call_as_caller(function, args, kwargs);
+  if (!result) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(result);
+}
+
 // What `function`, a binding of the operator, would do. A binding takes the value of a number for a parameter
 // that is a float; here the recorder finds the number itself among the arguments.
 py::object call_with_numbers(py::object function, const std::string& name, const std::string& overload,
@@ -714,6 +729,7 @@ PYBIND11_MODULE(_core, m) {
   m.def("aside", [](py::object function) {
     return lt::Recording::active() ? lt::Recording::active()->aside(function) : function();
   });
+  m.def("call_taking_ints", &call_taking_ints);
   m.def("call_as_caller", [](const py::object& function, const py::tuple& args, const py::dict& kwargs) {
     PyObject* result = lt::call_as_caller(function, args, kwargs);
     if (!result) throw py::error_already_set();
