@@ -398,7 +398,10 @@ def askers() -> dict[Any, Any]:
         sizes[getattr(torch.Tensor, name)] = 1
     sizes[torch.Tensor.bincount] = 2
     sizes[torch.narrow] = sizes[torch.Tensor.narrow] = 3  # where it starts may be a tensor
-    plain = {one_hot: (1, "one_hot"), torch.linspace: (2, "linspace")}  # the ends may be tensors
+    plain: dict[Any, tuple[int, str]] = {
+        one_hot: (1, "one_hot"),
+        torch.linspace: (2, "linspace"),
+    }  # the ends may be tensors
     return {
         **{
             function: _asking_tensors(function, place, of=_size_of_tensor, name=name)

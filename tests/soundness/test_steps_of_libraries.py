@@ -305,6 +305,62 @@ cases(may_be_the_argument(shown_by_einsum), hits=1, eager="sizes-memory")
 cases(may_be_the_argument(product_by_einsum), hits=3)
 
 
+class Codebook(nn.Module):
+    """Averages of what is given, kept in buffers that are written to by their `.data`."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("count", torch.ones(4))
+        self.register_buffer("total", torch.randn(4, 3))
+        self.register_buffer("codes", torch.randn(4, 3))
+
+    def forward(self, x, average):
+        index = torch.cdist(x, self.codes).argmin(-1)
+        hot = nn.functional.one_hot(index, 4).float()
+        with torch.no_grad():
+            average(self, hot.sum(0), torch.einsum("nd,nc->cd", x, hot))
+        return x + (self.codes[index] - x).detach()
+
+
+def by_lerp(book, count, total):
+    book.count.data.lerp_(count, 0.2)
+    book.total.data.lerp_(total.to(book.total), 0.2)
+    book.codes.data.copy_(book.total / (book.count[:, None] + 1e-5))
+
+
+def by_parts(book, count, total):
+    book.count.data.mul_(0.8).add_(count, alpha=0.2)
+    book.total.data[:, :2].mul_(0.8)
+    book.total.data.view(-1).add_(total.view(-1), alpha=0.2)
+
+
+def by_data_of_others(book, count, total):
+    """Memory that is the call's own, or the argument's, by turns."""
+    book.count.data = count
+    book.count.data.mul_(0.8)
+    book.total.data = total * 2
+    book.total.data.add_(1)
+    total.mul_(0.5)
+
+
+@pytest.mark.parametrize("average", [by_lerp, by_parts, by_data_of_others], ids=lambda way: way.__name__)
+def test_buffers_are_written_by_their_data(average):
+    def make(trace):
+        torch.manual_seed(0)
+        book = Codebook()
+        fn = trace(lambda x: book(x, average))
+        return (
+            fn,
+            [call(torch.randn(3 + k % 4, 3)) for k in range(14)],
+            lambda: (
+                dict(book.named_buffers()),
+                [b.data_ptr() == b.data.data_ptr() for b in book.buffers()],
+            ),
+        )
+
+    check(make, hits=9)
+
+
 class Experts(nn.Module):
     """A layer of which each row goes through the expert that is chosen for it, as in a switch transformer."""
 

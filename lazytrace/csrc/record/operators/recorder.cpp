@@ -152,6 +152,8 @@ int Recorder::add_data(const at::Tensor& tensor, const at::Tensor& source, int f
   result.loose = sizes_.is_loose(from);
   result.reg = origins_.add(tensor, false);
   sizes_.set(result.reg, result.loose);
+  if (own_.count(from)) own_.insert(result.reg);
+  if (!moves_memory_ && (was_there(from) || views_.count(from))) views_.insert(result.reg);
   result.meta = shared_.meta_of(tensor);
   step.results.push_back(result);
   if (feeding()) feeding_.replace(result.reg, tensor);
@@ -333,7 +335,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   program_->random |= step.random;
   random_mark_ = now;
   if (failed()) return;
-  program_->changes_looks |= facts.changes_metadata;
+  note_changed_look(facts.changes_metadata);
   program_->unfilled |= facts.leaves_unfilled;
   // What such a function returns at the next call may be a tensor whose shape was read already.
   if (facts.changes_metadata && (resuming_.after_opaque() || resuming_.after_block()))
@@ -405,7 +407,7 @@ void Recorder::feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* s
     run_plain(op, stack);  // Python fills the memory itself, and a replay may have changed its own since
   else
     give(op, stack);
-  program_->changes_looks |= facts.changes_metadata;
+  note_changed_look(facts.changes_metadata);
   for (size_t i = 0; i < returns; ++i) {
     const c10::IValue& value = (*stack)[stack->size() - returns + i];
     feeding_.turn(expected.results[i], value);
@@ -601,9 +603,9 @@ bool takes_only(const std::unordered_set<int>& own, const Step& step) {
 void Recorder::note_owner(const OperatorFacts& facts, const Step& step) {
   if (!sizes_.follows()) return;
   // `.data =` may have given what was there the memory of another tensor, which is a copy at some sizes.
-  bool views = facts.always_view && !program_->changes_looks;
-  bool made = facts.makes_new || converts(step) || contracts(step) ||
-              (!program_->changes_looks && takes_only(own_, step));
+  bool views = facts.always_view && !moves_memory_;
+  bool made =
+      facts.makes_new || converts(step) || contracts(step) || (!moves_memory_ && takes_only(own_, step));
   auto note = [&](const Result& result) {
     if (result.kind != Result::Kind::Register || result.reg < 0 || result.known) return;
     if (made || (facts.view && own_.count(result.base))) own_.insert(result.reg);
@@ -1514,7 +1516,7 @@ bool Recorder::write_data(const at::Tensor& tensor, const at::Tensor& value) {
   step.arguments.push_back(argument);
   step.effect = origins_.is_external(tensor) || was_there(step.arguments[0].reg);
   program_->effects |= step.effect;
-  program_->changes_looks = true;
+  note_changed_look(true);
   // Its memory is from now on that of the tensor, and what is known of one holds for the other.
   if (step.effect) origins_.outlives(value);
   saw_gradients(tensor);
@@ -1569,7 +1571,7 @@ Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bo
 bool Recorder::follows_way(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs) {
   AutogradWay way = AutogradWay::between(roots, inputs, own_nodes_);
   // Two leaves that are one tensor at the next call would be one input: `merged` compares what is there.
-  program_->changes_looks |= way.plain && !way.others;
+  note_changed_look(way.plain && !way.others);
   return !way.others;
 }
 

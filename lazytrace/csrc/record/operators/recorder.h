@@ -346,6 +346,11 @@ class Recorder {
   void read_blanks(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack, size_t returns);
   static void note_bases(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack,
                          Step* step);
+  // In place. That a tensor comes to require gradients leaves it its memory.
+  void note_changed_look(bool changed) {
+    program_->changes_looks |= changed;
+    moves_memory_ |= changed;
+  }
   void note_owner(const OperatorFacts& facts, const Step& step);
   bool gives_its_number(const at::Tensor& tensor, const Step& step) const;
   bool raises_by_itself();
@@ -415,6 +420,7 @@ class Recorder {
   };
   std::unordered_map<const c10::TensorImpl*, Unmet> unmet_;
   std::unordered_set<int> own_;    // registers with memory that the call has made, at all sizes
+  bool moves_memory_ = false;      // a tensor may show other memory since, as by `.data =`
   std::unordered_set<int> views_;  // registers with memory that was there before the call, at all sizes
   AutogradGraph::Functions pure_;
   std::unordered_set<int> decorated_;  // registers

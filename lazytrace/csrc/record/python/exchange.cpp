@@ -754,6 +754,32 @@ bool takes_items_of(PyObject* callable, PyObject* data) {
 }
 }  // namespace
 
+namespace {
+bool is_keeper(PyObject* iterator) {
+  return configuration().keepers.count(reinterpret_cast<PyObject*>(Py_TYPE(iterator)));
+}
+
+// Of a list, a tuple, a range, a dict, or a generator.
+bool goes_through_container(PyObject* iterator) {
+  static PyTypeObject* const all[] = {
+      &PyListIter_Type,      &PyTupleIter_Type,    &PyRangeIter_Type,   &PyDictIterKey_Type,
+      &PyDictIterValue_Type, &PyDictIterItem_Type, &PyListRevIter_Type, &PyGen_Type};
+  return std::find(std::begin(all), std::end(all), Py_TYPE(iterator)) != std::end(all);
+}
+
+// What map() gives is what Python code has returned, if nothing in C looks at what that is given.
+bool maps_by_python(PyObject* iterator) {
+  if (!Py_IS_TYPE(iterator, &PyMap_Type)) return false;
+  auto parts = py::reinterpret_steal<py::object>(PyObject_CallMethod(iterator, "__reduce__", nullptr));
+  if (!parts) throw py::error_already_set();
+  PyObject* given = PyTuple_GET_ITEM(parts.ptr(), 1);
+  PyObject** first = &PyTuple_GET_ITEM(given, 0);
+  return is_python(*first) && std::all_of(first + 1, first + PyTuple_GET_SIZE(given), [](PyObject* one) {
+           return is_keeper(one) || goes_through_container(one);
+         });
+}
+}  // namespace
+
 // Whether it takes items, which may be the first numbers that are followed, out of an iterator of C that
 // gives them as it gets them.
 bool Exchange::takes_out(Frame f, const Operation& operation) const {
@@ -761,7 +787,7 @@ bool Exchange::takes_out(Frame f, const Operation& operation) const {
                operation.action == Action::Merges;
   if (!takes || !recorder_->numbers()) return false;
   PyObject* from = f.peek(operation.first);
-  return PyIter_Check(from) && configuration().keepers.count(reinterpret_cast<PyObject*>(Py_TYPE(from)));
+  return PyIter_Check(from) && (is_keeper(from) || maps_by_python(from));
 }
 
 namespace {
