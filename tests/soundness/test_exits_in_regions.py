@@ -196,7 +196,16 @@ def cleared_by_itself(layer, x, way, total):
     return behind_a_write(layer, x, way, total)
 
 
+def cleared_outside_of_regions(layer, x, way, total):
+    with autocast():
+        h = layer(x)
+    torch.clear_autocast_cache()
+    total.add_(h.detach().sum(0))
+    return mean(layer(choose(way, h.float())))
+
+
 around("cleared_by_itself", cleared_by_itself, eager="read-after-change")
+around("cleared_outside_of_regions", cleared_outside_of_regions, hits=7)
 
 
 class Switch:

@@ -107,6 +107,40 @@ lengths(abs)
 lengths(bool)
 
 
+class Block(torch.nn.Module):
+    def forward(self, x, scale=1, **others):
+        return heads(x) * scale, others
+
+
+def options(x):
+    return {"mask": None, "memory": x[:1]}
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_partial_of_a_module_is_its_module(named):
+    """As the layers of x-transformers are called."""
+
+    def make(trace):
+        block = functools.partial(Block(), scale=2)
+
+        def fn(x):
+            out, others = block(x, **options(x)) if named else block(x, mask=None)
+            return out, others
+
+        return trace(fn), [call(torch.randn(2 + k % 6, 4, 12)) for k in range(14)]
+
+    check(make, hits=11)
+
+
+@cases(hits=3)
+def a_partial_of_a_class(trace):
+    def fn(x):
+        shape = functools.partial(torch.Size, [x.shape[0] * 2, -1])()
+        return x.reshape(shape), functools.partial(complex, x.shape[0])()
+
+    return trace(fn), [call(torch.randn(2 + k % 3, 4)) for k in range(12)]
+
+
 def doubled(n):
     return n * 2
 

@@ -470,9 +470,10 @@ def counted_where_no_replay_can_leave(trace):
     def step(x):
         held.count = held.count + 1
         torch.clear_autocast_cache()
-        drawn = torch.rand(2)
-        if held.count > 2:
-            drawn = drawn + 1
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            drawn = torch.rand(2)
+            if held.count > 2:
+                drawn = drawn + 1
         return drawn * x
 
     return trace(step), calls(5), lambda: held.count

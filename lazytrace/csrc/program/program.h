@@ -180,6 +180,7 @@ struct Step {
   // What it gives, or whether it raises, may differ from call to call: a side exit. A recording sees it, and
   // a flat form says anew which of its steps are.
   bool exit = false;
+  int region = 0;  // of autocast, of the function's own, in which it runs, counted from 1
   // An exit only since writes to Python state come first, which would be left behind where it raises.
   bool after_writes = false;
   bool by_size = false;  // an exit only since its arguments may have other sizes

@@ -135,7 +135,7 @@ Outcome Interpreter::run(size_t from, const Given* given, Witness* witness, Kept
       outcome.step = static_cast<int>(i);
       outcome.found = found_;
       outcome.begun = false;
-      outcome.region = modes.keep_region();
+      outcome.region = modes.keep_region(s.region);
       return outcome;
     }
     if (witness) witness->before(i);
@@ -163,7 +163,7 @@ Outcome Interpreter::run(size_t from, const Given* given, Witness* witness, Kept
       outcome.given.parts = std::move(parts_);
       outcome.given.keeps = keeps_;
       outcome.given.warnings = std::move(warnings_.all);
-      outcome.region = modes.keep_region();
+      outcome.region = modes.keep_region(s.region);
       return outcome;
     }
     if (witness) witness->after(i);

@@ -93,8 +93,10 @@ void ModeSwitch::apply_autocast(const Modes& modes) {
   at::autocast::set_autocast_cache_enabled(modes.autocast_cache);
 }
 
-KeptRegion ModeSwitch::keep_region() {
-  return std::exchange(nested_, false) ? KeptRegion(now_.autocast_region) : KeptRegion();
+KeptRegion ModeSwitch::keep_region(int number) {
+  if (!nested_ || now_.autocast_region != number) return {};
+  nested_ = false;
+  return KeptRegion(number);
 }
 
 void ModeSwitch::go_on_in(KeptRegion region) {

@@ -44,8 +44,8 @@ class ModeSwitch {
   ModeSwitch& operator=(const ModeSwitch&) = delete;
 
   void to(const Modes& modes);
-  // Leaves the function's own region of autocast open, where it is in one.
-  KeptRegion keep_region();
+  // Leaves the function's own region of this number open, where it is in that one.
+  KeptRegion keep_region(int number);
   // Goes on in one that was left open.
   void go_on_in(KeptRegion region);
 

@@ -196,6 +196,7 @@ void Feeding::take_over(Step* step) {
   step->below = ran.below;
   if (step->opaque) take_over_opaque(step);
   step->exit = ran.exit;
+  step->region = ran.region;
   step->by_size = ran.by_size;
   step->filled = ran.filled;
   advance();

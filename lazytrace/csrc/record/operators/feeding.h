@@ -23,7 +23,7 @@ PyObject* divergence_type();
 class Feeding {
  public:
   // `place`: of the recorder, which goes on to change it.
-  Feeding(Origins* origins, const Place* place, const OwnRegions* regions)
+  Feeding(Origins* origins, const Place* place, OwnRegions* regions)
       : origins_(origins), place_(place), regions_(regions), lent_(origins) {}
   ~Feeding() { turn_back(); }
 
@@ -108,7 +108,7 @@ class Feeding {
 
   Origins* origins_;
   const Place* place_;
-  const OwnRegions* regions_;
+  OwnRegions* regions_;
   mutable KeptRegion region_;  // until the function has come to the exit, or goes another way
   std::unique_ptr<Feeder> feeder_;
   Lent lent_;

@@ -15,12 +15,14 @@ class OwnRegions {
   explicit OwnRegions(const Program* program) : program_(program) {}
 
   bool in_callers() const { return in_callers_; }
-  // Which one the function is in, for the modes of a step; 0 where it is in none, or autocast was never on
-  // there, so that there are no casts to keep.
+  // Which one the function is in; 0 in none.
+  int current() const { return in_callers_ || !is_in_autocast_region() ? 0 : ended_ + 1; }
+  // The same for the modes of a step; 0 where autocast was never on there, so that there are no casts to
+  // keep.
   int number(const Modes& now) {
-    if (in_callers_ || program_->modes[0].any_autocast() || !is_in_autocast_region()) return 0;
+    if (program_->modes[0].any_autocast() || !current()) return 0;
     keeps_casts_ |= now.any_autocast();
-    return keeps_casts_ ? ended_ + 1 : 0;
+    return keeps_casts_ ? current() : 0;
   }
   // The function leaves a level. Behind the outermost one torch lets go of what was cast there, but not while
   // the region of a replay is kept.
@@ -28,14 +30,20 @@ class OwnRegions {
     left_ = autocast_depth() == 1;
     if (left_ && KeptRegion::count()) end();
   }
-  // torch lets go of what was cast, outside of all regions. Whether that is for a region that has just ended.
-  bool clear() {
+  // torch lets go of what was cast, outside of all regions. A replay does so by itself where the number of
+  // the region changes.
+  void clear() {
     end();
-    return std::exchange(left_, false);
+    cleared_ |= !std::exchange(left_, false);
   }
-  // The steps that have run are fed: the function goes on with what they have cast, if it is in that region.
-  void go_on_in(KeptRegion region) const {
-    region.end(is_in_autocast_region() && ended_ + 1 == region.number());
+  // Whether it was asked to do so, other than by a region that has ended.
+  bool cleared() const { return cleared_; }
+  // The steps that have run are fed: the function is in the region where the replay stopped.
+  void go_on_in(KeptRegion region) {
+    if (!region.number()) return;
+    ended_ = region.number() - 1;
+    keeps_casts_ = true;
+    region.end(is_in_autocast_region());
   }
 
  private:
@@ -47,7 +55,8 @@ class OwnRegions {
   const Program* program_;
   const bool in_callers_ = is_in_autocast_region();
   int ended_ = 0;
-  bool left_ = false;         // the outermost one, just now
+  bool left_ = false;  // the outermost one, just now
+  bool cleared_ = false;
   bool keeps_casts_ = false;  // whether autocast was on in the one that it is in
 };
 

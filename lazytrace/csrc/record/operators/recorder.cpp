@@ -659,6 +659,7 @@ void Recorder::note_catching(const std::string& name, Step* step) {
 void Recorder::push(Step step) {
   static std::atomic<int64_t> serial{0};
   refuse_in_block();
+  step.region = regions_.current();
   if (feeding()) {
     feeding_.take_over(&step);
     if (step.opaque && step.opaque->touches) fail(say(reason::ResumesAfterOpaque, step.opaque->name));
@@ -686,6 +687,8 @@ void Recorder::note_modes(Step* step) {
   bool own = now.any_autocast() && !program_->modes[0].any_autocast();
   // A replay clears what it has cast, as the end of a region does.
   if (own && !is_in_autocast_region()) fail(say(reason::LeavesModes));
+  // It would do so again, and what a replay has cast in the region would be gone.
+  if (now.autocast_region && regions_.cleared()) resuming_.end("it clears what autocast has cast");
   for (size_t i = 0; i < program_->modes.size(); ++i)
     if (program_->modes[i] == now) {
       step->modes = static_cast<int>(i);
@@ -693,12 +696,6 @@ void Recorder::note_modes(Step* step) {
     }
   program_->modes.push_back(now);
   step->modes = static_cast<int>(program_->modes.size()) - 1;
-}
-
-// A replay does so by itself where the number of the region changes. A function that runs again would let go
-// of what the replay has cast.
-void Recorder::clear_casts() {
-  if (!regions_.clear()) resuming_.end("it clears what autocast has cast");
 }
 
 bool Recorder::encode(const c10::Argument& schema, const c10::IValue& value, Argument* argument, bool view,

@@ -92,8 +92,6 @@ class Recorder {
   // The switches of torch/switches.def that the function has set to what they were not before the call.
   Switches& switches() { return switches_; }
   OwnRegions& regions() { return regions_; }
-  // What autocast has cast is let go of outside of all regions.
-  void clear_casts();
   // How the function that ran again left the steps that had run; "" where it did not. Call after the run.
   // The function has ended, whether it has come to the side exit or not.
   void leave_region() { feeding_.leave_region(); }

@@ -155,7 +155,7 @@ std::string torch_name(PyObject* callable) {
 bool is_python(PyObject* callable) {
   // It hands on what it is given, as it is.
   if (PyObject* function = function_of_partial(callable))
-    return PyFunction_Check(function) || PyMethod_Check(function);
+    return !PyType_Check(function) && is_python(function);
   if (PyFunction_Check(callable)) return true;
   if (PyMethod_Check(callable)) return is_python(PyMethod_GET_FUNCTION(callable));
   if (PyType_Check(callable)) return is_python_class(reinterpret_cast<PyTypeObject*>(callable));
@@ -774,9 +774,9 @@ bool maps_by_python(PyObject* iterator) {
   if (!parts) throw py::error_already_set();
   PyObject* given = PyTuple_GET_ITEM(parts.ptr(), 1);
   PyObject** first = &PyTuple_GET_ITEM(given, 0);
-  return is_python(*first) && std::all_of(first + 1, first + PyTuple_GET_SIZE(given), [](PyObject* one) {
-           return is_keeper(one) || goes_through_container(one);
-         });
+  bool python = is_python(*first) && (!PyType_Check(*first) || only_stores(*first));
+  return python && std::all_of(first + 1, first + PyTuple_GET_SIZE(given),
+                               [](PyObject* one) { return is_keeper(one) || goes_through_container(one); });
 }
 }  // namespace
 

@@ -918,7 +918,7 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
     case Does::ClearsCasts:
       // Outside of all regions a replay does so by itself.
       if (is_in_autocast_region()) recorder_->fail("calls " + name + "(), which lazytrace cannot see into");
-      return recorder_->clear_casts();
+      return recorder_->regions().clear();
     case Does::LeavesAutocast:
       return recorder_->regions().leave_level();
     case Does::SetsFrameEvaluator:
