@@ -6,7 +6,7 @@
 
 namespace lazytrace {
 
-// The name under which guards ask a mappingproxy for what it shows.
+// The name under which guards ask a mappingproxy, or a view of a dict, for what it shows.
 constexpr const char* kProxied = "mapping";
 
 // The dict that a mappingproxy shows, as nothing can put another one in its place; null of a proxy of

@@ -9,4 +9,9 @@ inline PyObject* dict_of_view(PyObject* view) {
   return reinterpret_cast<PyObject*>(reinterpret_cast<_PyDictViewObject*>(view)->dv_dict);
 }
 
+// Whether it is one of these.
+inline bool is_dict_view(PyObject* object) {
+  return PyDictViewSet_Check(object) || PyDictValues_Check(object);
+}
+
 }  // namespace lazytrace

@@ -13,6 +13,7 @@
 #include "cpython/class_entry.h"
 #include "cpython/context_value.h"
 #include "cpython/dict_proxy.h"
+#include "cpython/dict_view.h"
 #include "cpython/exhausted.h"
 #include "cpython/frame.h"
 #include "cpython/imports.h"
@@ -372,6 +373,8 @@ PyObject* field_of_function(PyObject* function, FunctionField field) {
 PyObject* member_of(PyObject* owner, PyObject* name) {
   if (Py_IS_TYPE(owner, &PyDictProxy_Type) && PyUnicode_CompareWithASCIIString(name, kProxied) == 0)
     return dict_behind(owner);
+  if (is_dict_view(owner) && PyUnicode_CompareWithASCIIString(name, kProxied) == 0)
+    return dict_of_view(owner);
   if (PyFunction_Check(owner)) {
     FunctionField field = function_field(name);
     if (field != FunctionField::None) return field_of_function(owner, field);

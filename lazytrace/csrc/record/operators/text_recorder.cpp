@@ -33,7 +33,7 @@ bool is_container(PyObject* object) {
 
 // The dict that a view of it shows; the object itself otherwise.
 PyObject* shown_by(PyObject* object) {
-  if (!PyDictViewSet_Check(object) && !PyDictValues_Check(object)) return object;
+  if (!is_dict_view(object)) return object;
   return dict_of_view(object);
 }
 

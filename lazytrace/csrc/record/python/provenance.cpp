@@ -8,6 +8,7 @@
 #include "cpython/array_memory.h"
 #include "cpython/carrier.h"
 #include "cpython/contents.h"
+#include "cpython/dict_proxy.h"
 #include "cpython/ends.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
@@ -203,6 +204,13 @@ void Provenance::read_name_of(PyTypeObject* type) {
     if (!value) throw py::error_already_set();
     read_child(node, Access::Attribute, name, -1, value.ptr());
   }
+}
+
+void Provenance::meet_viewed(PyObject* view, PyObject* dict) {
+  static PyObject* const name = PyUnicode_InternFromString(kProxied);
+  if (int node = is_fresh(view) ? -1 : known(view); node >= 0)
+    read_child(node, Access::Attribute, name, -1, dict);
+  if (known(dict) < 0) owner(dict);
 }
 
 int Provenance::weak_node(PyObject* object) {

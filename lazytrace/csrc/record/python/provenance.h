@@ -347,10 +347,9 @@ class Provenance {
   // Whether these are compared, of which a step has given the first: the recording is given up, unless the
   // call has made the other.
   bool tells_given(PyObject* object, PyObject* other);
-  // What somebody has kept shows an object, which may be of unknown origin. That shows at the end.
-  void meet(PyObject* object) {
-    if (known(object) < 0) owner(object);
-  }
+  // A view of a dict shows this one, which may be of unknown origin: that shows at the end. Somebody may put
+  // a view of another dict where the function finds this view.
+  void meet_viewed(PyObject* view, PyObject* dict);
   // An object of unknown origin is written to: that shows at the end.
   void remember_write(PyObject* object, Wording what);
 

@@ -1224,10 +1224,24 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
     does = method_does(reinterpret_cast<PyTypeObject*>(PyExc_BaseException), name);
   if (does == Does::Unknown) return recorder_->fail("calls ." + name + "() of a " + type_name(self));
   auto all = with_self(self, args, count);
-  if (does == Does::Binds) return provenance_->owner(self), void();
+  if (does == Does::Binds && binds_its_own(self)) return;
+  if (does == Does::Binds) does = Does::Reads;
   for (Py_ssize_t i = 0; type == &PyProperty_Type && i < count; ++i)
     attributes_->read_copied_attributes(args[i]);
   perform(does, name, all.data(), static_cast<Py_ssize_t>(all.size()));
+}
+
+// Whether what comes of binding it shows as a function that the recording knows.
+bool Calls::binds_its_own(PyObject* descriptor) {
+  static PyObject* const wrapped = PyUnicode_InternFromString("__func__");
+  provenance_->owner(descriptor);
+  if (!Py_IS_TYPE(descriptor, &PyStaticMethod_Type) && !Py_IS_TYPE(descriptor, &PyClassMethod_Type))
+    return true;
+  py::object function = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(descriptor, wrapped));
+  if (!function) throw py::error_already_set();
+  if (!PyFunction_Check(function.ptr())) return false;
+  attributes_->read_attribute(descriptor, wrapped);
+  return true;
 }
 
 void Calls::call_object_method(const std::string& name, PyObject* self, PyObject* const* args,

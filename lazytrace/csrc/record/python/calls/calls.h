@@ -73,6 +73,7 @@ class Calls {
                    Py_ssize_t count);
   void call_tensor_method(const std::string& name, PyObject* const* args, Py_ssize_t count);
   void call_torch(const char* name, PyObject* const* args, Py_ssize_t count);
+  bool binds_its_own(PyObject* descriptor);
   void call_object_method(const std::string& name, PyObject* self, PyObject* const* args, Py_ssize_t count);
   void call_container_method(PyTypeObject* type, const std::string& name, PyObject* self,
                              PyObject* const* args, Py_ssize_t count);

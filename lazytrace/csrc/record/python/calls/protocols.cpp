@@ -57,7 +57,7 @@ PyObject* dict_behind(PyObject* view) {
 }  // namespace
 
 void Protocols::read_length(PyObject* object) {
-  if (PyObject* dict = dict_behind(object)) provenance_->meet(object = dict);
+  if (PyObject* dict = dict_behind(object)) provenance_->meet_viewed(object, dict), object = dict;
   classes_->read_special(object, "__bool__");
   classes_->read_special(object, "__len__");
   if (is_tensor(object) || is_immutable(object)) return;
@@ -74,7 +74,7 @@ void Protocols::read_iteration(PyObject* object) {
   if (c_base(Py_TYPE(object)) == &PyBaseObject_Type) return provenance_->owner(object), void();
   // What it gives Python comes from the dict as it is.
   if (PyObject* dict = dict_behind(object)) {
-    provenance_->meet(dict);
+    provenance_->meet_viewed(object, dict);
     return containers_->read_in_order(dict);
   }
   if (!is_container(object)) return consumption_->consume(object, Consumer::Reads);
@@ -91,7 +91,8 @@ void Protocols::read_contains(PyObject* container, PyObject* item) {
   if (PyDict_Check(container) && is_key(item)) return containers_->read_key(container, item);
   // `name in log.keys()` looks at no value either.
   PyObject* behind = Py_IS_TYPE(container, &PyDictKeys_Type) ? dict_behind(container) : nullptr;
-  if (behind && is_key(item)) return provenance_->meet(behind), containers_->read_key(behind, item);
+  if (behind && is_key(item))
+    return provenance_->meet_viewed(container, behind), containers_->read_key(behind, item);
   if (containers_->read_entry(container, item)) return;
   if (can_ask_for_member(container, item)) return containers_->read_member(container, item);
   if (PyIter_Check(container)) containers_->advance(container);

@@ -253,12 +253,6 @@ PyObject* dict_shown_by(PyObject* object) {
 }
 }  // namespace
 
-namespace {
-bool is_view_of_dict(PyObject* object) {
-  return PyDictKeys_Check(object) || PyDictItems_Check(object) || PyDictValues_Check(object);
-}
-}  // namespace
-
 // They look no key up.
 void Consumption::consume_values(PyObject* dict, Consumer how, int depth) {
   containers_->read_in_order(dict);
@@ -267,7 +261,7 @@ void Consumption::consume_values(PyObject* dict, Consumer how, int depth) {
 }
 
 void Consumption::consume_c_object(PyObject* object, Consumer how, int depth) {
-  if (is_view_of_dict(object)) provenance_->meet(dict_of_view(object));
+  if (is_dict_view(object)) provenance_->meet_viewed(object, dict_of_view(object));
   if (PyDictValues_Check(object) && PyDict_CheckExact(dict_of_view(object)))
     return consume_values(dict_of_view(object), how, depth);
   PyTypeObject* base = c_base(Py_TYPE(object));
