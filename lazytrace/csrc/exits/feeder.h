@@ -64,6 +64,9 @@ class Feeder {
     return which < resume_->made.size() ? resume_->made[which] : py::object();
   }
 
+  // How the trace names what it has found.
+  const GuardTree::Paths& paths() const { return resume_->paths; }
+
   // How many hooks the steps that have run have set on this leaf of before the call.
   size_t hooks_on(const at::Tensor& leaf) const;
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "guard/guards.h"
 #include "replay/interpreter.h"
 #include "torch/kept_region.h"
 
@@ -24,6 +25,7 @@ struct Resume {
   KeptRegion region;             // of autocast, in which the replay stopped
   KeyOrders orders;              // as they were behind the opaque steps
   std::vector<py::object> made;  // for the call, by the check of its guards, in its order (Access::Made)
+  GuardTree::Paths paths;        // how the trace names what it has found, where it follows numbers in state
 };
 
 }  // namespace lazytrace

@@ -1452,6 +1452,20 @@ std::string GuardTree::path(int node, const std::vector<std::string>& names) con
   return path_of(nodes_[node], names);
 }
 
+GuardTree::Paths GuardTree::paths(const Values& values, const std::vector<std::string>& names) const {
+  Paths paths;
+  for (size_t i = 0; i < nodes_.size() && i < values.nodes.size(); ++i) {
+    int parent = nodes_[i].parent;
+    PyObject* owner = parent < 0 ? nullptr : values.nodes[static_cast<size_t>(parent)];
+    if (!owner) continue;
+    std::string begin = path(parent, names), whole = path(static_cast<int>(i), names);
+    if (whole.compare(0, begin.size(), begin) != 0) continue;
+    paths[owner].emplace(whole.substr(begin.size()), whole);
+    paths[owner].emplace("", begin);
+  }
+  return paths;
+}
+
 std::string GuardTree::path_below(int parent, Access access, PyObject* key, Py_ssize_t index,
                                   const std::vector<std::string>& names) const {
   Guard place;

@@ -268,6 +268,10 @@ class GuardTree {
   bool differs_in_size(int node, PyObject* const* roots, size_t count,
                        const std::vector<PyObject*>& inputs) const;
   std::string path(int node, const std::vector<std::string>& names) const;
+  // By object, which is only compared: how paths go on below it that are asked for, and each as a whole;
+  // behind an empty one, its own.
+  using Paths = std::unordered_map<PyObject*, std::unordered_map<std::string, std::string>>;
+  Paths paths(const Values& values, const std::vector<std::string>& names) const;
   // The path that a node would have which nobody has made yet.
   std::string path_below(int parent, Access access, PyObject* key, Py_ssize_t index,
                          const std::vector<std::string>& names) const;

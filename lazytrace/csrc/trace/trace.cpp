@@ -763,6 +763,8 @@ Miss Trace::miss(const Call& call, const Trace& at, Outcome outcome,
     miss.resume->region = std::move(outcome.region);
     miss.resume->orders = space->early.orders();
     miss.resume->made = at.tree_.made(space->values);
+    if (!at.program().state_paths.empty())
+      miss.resume->paths = at.tree_.paths(space->values, at.program().root_names);
   }
   return miss;
 }

@@ -46,6 +46,8 @@ class Feeding {
     bool is = active() && expected().opaque && expected().opaque->hooks < 0;
     return is && feeder_->holds(expected().arguments[0].reg, tensor) ? &expected() : nullptr;
   }
+  // How the trace that has run names what it has found. While it feeds.
+  const GuardTree::Paths& paths() const { return feeder_->paths(); }
   // How many hooks the steps that have run have set on this leaf of before the call.
   size_t hooks_on(const at::Tensor& leaf) const { return feeder_ ? feeder_->hooks_on(leaf) : 0; }
   size_t steps() const { return feeder_->steps(); }

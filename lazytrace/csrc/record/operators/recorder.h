@@ -49,6 +49,7 @@ class Recorder {
     auto found = program_->state_paths.find(path);
     return found != program_->state_paths.end() && program_->steps.size() >= found->second;
   }
+  const GuardTree::Paths& paths_then() const { return feeding_.paths(); }
   bool follows_state() const { return !program_->state_paths.empty(); }
   // Numbers in state that a replay must find as they were, though they are followed, and what is wrong where
   // the call writes to one.

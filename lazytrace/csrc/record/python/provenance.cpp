@@ -444,6 +444,18 @@ bool Provenance::follow_with_another(int node, PyObject* value) {
   return false;
 }
 
+std::string Provenance::as_fed(int node, std::string path) const {
+  if (node < 0 || !recorder_->feeding()) return path;
+  std::string begin = tree_->path(node, names_);
+  if (path.compare(0, begin.size(), begin) != 0) return path;
+  int first = tree_->first_of(node);
+  for (auto& [object, below] : recorder_->paths_then()) {
+    auto found = below.find(path.substr(begin.size()));
+    if (found != below.end() && known(object) == first) return found->second;
+  }
+  return path;
+}
+
 // From now on what is read there is exchanged for a number that is followed, or compared.
 void Provenance::follow_number(int node, PyObject* value) {
   const Guard& guard = (*tree_)[node];
@@ -453,7 +465,8 @@ void Provenance::follow_number(int node, PyObject* value) {
   std::string path = tree_->path(of_list ? guard.parent : node, names_);
   NumberRecorder* numbers = recorder_->numbers();
   // A kernel in Python is no part of the program.
-  if (!numbers || recorder_->inside_operator() || !recorder_->follows_state(path)) return;
+  if (!numbers || recorder_->inside_operator() || !recorder_->follows_state(as_fed(guard.parent, path)))
+    return;
   if (PyTuple_CheckExact(value)) return follow_items(node, value);
   if (shows_which_it_is(value))
     for (int other = 0; other < node; ++other)
@@ -466,7 +479,7 @@ void Provenance::follow_list(int node, PyObject* value) {
   if (!PyList_CheckExact(value) && !is_deque(value)) return;
   if (!exchange_ || !recorder_->numbers() || recorder_->inside_operator() || structural(node)) return;
   if ((*tree_)[node].access == Access::Made) return;
-  if (!recorder_->follows_state(tree_->path(node, names_))) return;
+  if (!recorder_->follows_state(as_fed(node, tree_->path(node, names_)))) return;
   live_[value] = node;
   any_live_ = true;
 }

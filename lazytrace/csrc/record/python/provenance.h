@@ -186,7 +186,7 @@ class Provenance {
   // Whether a number in this place is followed, or would be if it was read.
   bool follows(int owner, Access access, PyObject* key, Py_ssize_t index) const {
     return recorder_->follows_state() && owner >= 0 &&
-           recorder_->follows_state(tree_->path_below(owner, access, key, index, names_));
+           recorder_->follows_state(as_fed(owner, tree_->path_below(owner, access, key, index, names_)));
   }
   // The same, or from now on.
   bool will_follow(int owner, Access access, PyObject* key, Py_ssize_t index) const {
@@ -358,6 +358,9 @@ class Provenance {
   void finish(PyObject* result);
 
  private:
+  // A path that begins with this node. While what has run before is fed: as the trace names it, which may
+  // have come to the same object by another path.
+  std::string as_fed(int node, std::string path) const;
   bool fails_for_hidden(PyObject* container) const;
   // How many keys of handles it holds.
   Py_ssize_t handle_keys_in(PyObject* dict) const;
