@@ -68,6 +68,21 @@ def a_list_that_is_followed_in_state(trace):
     return trace(step), steps, lambda: (state.log, state.buffer, state.one)
 
 
+@cases(hits=1)
+def a_hook_that_is_gone_where_the_function_runs_again(trace):
+    """The pass called a hook, and `.data` was read before it; the second run has no hook there."""
+    weight = torch.nn.Parameter(torch.ones(2))
+
+    def step(x, k):
+        seen = weight.data
+        handle = weight.register_hook(lambda gradient: gradient * 2)
+        (weight * 2).sum().backward()
+        handle.remove()
+        return x * 2 + seen if k > 1 else x
+
+    return trace(step), [call(x(1.0), k) for k in (2.0, 0.5, 2.0, 3.0, 0.3)], lambda: (weight, weight.grad)
+
+
 @cases.parametrize
 def test_other_paths(make, expected):
     check(make, **expected)

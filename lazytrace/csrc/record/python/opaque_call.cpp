@@ -324,7 +324,9 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     step_->told |= step_->tells;
     if (prints_) read_text_methods(call_.ptr(), provenance);
     step_->free = python && !minds_its_own(function) && !step_->tells;
-    if (step_->free) recorder->settle_read_data(), around_.unseen->settle_made();
+    // What runs again may find no hooks any more where the step that has run had some.
+    if (step_->free || recorder->feeding()) recorder->settle_read_data();
+    if (step_->free) around_.unseen->settle_made();
     if (step_->free) show_writes(source, watched);
     if (step_->free && !recorder->stopped()) {
       Aside aside(around_.pause);
