@@ -54,6 +54,7 @@ def _exchanged() -> dict[Any, Any]:
         min: functions.smallest,
         sum: functions.total_of,
         math.prod: functions.product,
+        functools.reduce: functions.reduced,
         bisect.bisect_left: functions.bisected(bisect.bisect_left, lambda item, value: item < value),
         bisect.bisect_right: functions.bisected(bisect.bisect_right, lambda item, value: not value < item),
         math.trunc: math.trunc,

@@ -181,6 +181,21 @@ def product(items: Any, /, *, start: Any = 1) -> Any:
     return math.prod(items, start=start)
 
 
+def reduced(function: Callable[..., Any], items: Any, /, *initial: Any) -> Any:
+    """`functools.reduce`, of numbers that are followed."""
+    iterator = iter(items)
+    if len(initial) > 1:
+        return reduce(function, iterator, *initial)
+    for first in initial or iterator:
+        value = first
+        break
+    else:
+        return reduce(function, iterator)
+    for item in iterator:
+        value = function(value, item)
+    return value
+
+
 def bisected(function: Callable[..., Any], goes_right: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     """As Python's own, by comparisons: which ones are true is read, and not the number that is looked for."""
 

@@ -1136,5 +1136,4 @@ def test_views_of_dicts_of_arrays(how, reached):
             made += [change, *[one_call(two) for _ in range(3)]]
         return trace(body), made
 
-    tracer = agree(make)
-    assert tracer.count("hits") >= 5 if reached == "made" else tracer.reasons()
+    assert agree(make).count("hits") >= 5

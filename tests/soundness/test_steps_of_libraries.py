@@ -195,7 +195,7 @@ def kept_view(of):
 
 @pytest.mark.parametrize("of", [dict.keys, dict.values, dict.items])
 def test_a_view_that_is_read_before_its_dict_is_found(of):
-    check(kept_view(of), eager="reads-unknown")
+    check(kept_view(of), recordings=4)
 
 
 @cases(hits=5)

@@ -938,6 +938,46 @@ bool Exchange::gets_shape(PyObject* callable, PyObject** args, Py_ssize_t count)
   return true;
 }
 
+namespace {
+// What calls a function that it is given for each item, and hands on what that gives, or compares it.
+bool calls_for_each(PyObject* callable) {
+  static const auto* all = [] {
+    auto* found = new AddressSet();
+    for (const char* name : {"map", "sorted", "min", "max"}) found->insert(builtin(name));
+    return found;
+  }();
+  return all->count(callable);
+}
+}  // namespace
+
+namespace {
+// What stands for a function that says how large something is, or converts it; null of any other.
+PyObject* handed(PyObject* function) {
+  static const auto* all = [] {
+    auto* found = new AddressSet();
+    for (const char* name : {"len", "int", "float"}) found->insert(builtin(name));
+    found->insert(from_module("torch", "numel").release().ptr());
+    for (const char* name : {"size", "numel"})
+      found->insert(py::object(from_module("torch", "Tensor").attr(name)).release().ptr());
+    return found;
+  }();
+  PyObject** found = function && all->count(function) ? configuration().callables.find(function) : nullptr;
+  return found ? *found : nullptr;
+}
+}  // namespace
+
+// `map(len, x)`, `key=len`: C code would call it without being seen.
+void Exchange::exchange_handed(PyObject* callable, PyObject** args, Py_ssize_t count) {
+  if (told_ || !calls_for_each(callable)) return;
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (PyObject* own = handed(args[i])) swap(&args[i], py::reinterpret_borrow<py::object>(own));
+}
+
+// Whether C code that calls it for each item comes to Python code, which is watched, or is one of ours.
+bool Exchange::runs_python(PyObject* function) const {
+  return is_python(function) || (!told_ && handed(function));
+}
+
 void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObject** args,
                            Py_ssize_t count) {
   static PyObject *isinstance = builtin("isinstance"), *type = builtin("type"), *has = builtin("hasattr");
@@ -956,6 +996,7 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
     return swap(callable, py::reinterpret_borrow<py::object>(own));
   }
   if (gets_shape(*callable, args, count)) return;
+  exchange_handed(*callable, args, count);
   bool numbers = TextExchange::fills_with_value(*callable, args, count);
   for (Py_ssize_t i = 0; i < count; ++i) numbers |= args[i] && holds_followed(args[i]);
   numbers |= count && args[0] && takes_items_of(*callable, args[0]);
@@ -1006,11 +1047,17 @@ bool Exchange::looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize
     static PyObject *sorted = builtin("sorted"), *min = builtin("min"), *max = builtin("max");
     if (callable != sorted && callable != min && callable != max) return true;
     // A key function in C may look at what it is given.
-    auto is_in_c = [](PyObject* v) { return v && PyCallable_Check(v) && !is_python(v); };
+    auto is_in_c = [this](PyObject* v) { return v && PyCallable_Check(v) && !runs_python(v); };
     return std::none_of(args, args + count, is_in_c);
   }
   static PyObject *map = builtin("map"), *filter = builtin("filter");
-  if ((callable == map || callable == filter) && count) return is_python(args[0]);
+  static PyObject* const reduce = from_module("functools", "reduce").release().ptr();
+  if (callable == map && count) return runs_python(args[0]);
+  if (callable == filter && count) return is_python(args[0]);
+  // What goes through a container hands on what is in it.
+  if (callable == reduce && count > 1)
+    return is_python(args[0]) && !PyType_Check(args[0]) &&
+           (PyList_CheckExact(args[1]) || PyTuple_CheckExact(args[1]));
   static PyObject *get = builtin("getattr"), *has = builtin("hasattr");
   if ((callable != get && callable != has) || count < 2 || !PyUnicode_Check(args[1])) return false;
   if (!is_tensor(args[0])) return true;

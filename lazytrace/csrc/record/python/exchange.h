@@ -141,6 +141,8 @@ class Exchange {
   void before_attribute(PyObject** object, PyObject* name);
   bool gets_shape(PyObject* callable, PyObject** args, Py_ssize_t count);
   void before_call(Frame f, PyObject** callable, PyObject** first, PyObject** args, Py_ssize_t count);
+  void exchange_handed(PyObject* callable, PyObject** args, Py_ssize_t count);
+  bool runs_python(PyObject* function) const;
   bool looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void before_call_extended(Frame f, const Operation& operation);
   void before_item(PyObject** container, PyObject* key, PyObject* value);
