@@ -113,8 +113,7 @@ def test_what_is_called_for_each_item(body):
                 steps.append(change)
         return trace(lambda xs, s: body(xs, s)), steps, lambda: (s.lists, s.texts)
 
-    # By their lengths they have an order, and each that comes is a way of its own; lists that grow are, too.
-    # Lengths have an order, and each that comes is a way of its own. What is written into a list is its length.
+    # Lengths have an order, and each that comes is a way of its own. A list that grows is one, too.
     check(make, **({"recordings": 16} if body is kept_map else {"hits": 12}))
 
 

@@ -171,8 +171,13 @@ def test_a_set_of_several_objects_is_not_made_to_see_its_order():
     check(returns_set(Counted(), Counted()), eager="returns-set-order")
 
 
+def apart(members):
+    """Those with places of their own in a small set: the hash of a name is another one in each process."""
+    return list({hash(member) & 7: member for member in members}.values())
+
+
 def test_a_set_of_members_of_an_enum():
-    check(returns_set(*Colour), hits=3)
+    check(returns_set(*apart(Colour)), hits=3)
 
 
 # ---------------------------------------------------------------- addresses of tensors
