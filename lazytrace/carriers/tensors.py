@@ -319,9 +319,15 @@ def _asking_tensors(
             return called(function, *args, **kwargs)
         named = {k: of(v) if k in _VALUES else v for k, v in kwargs.items()}
         given = (*args[:place], *map(of, args[place:]))
-        return (
-            core.call_taking_ints(name, function, given, named) if name else called(function, *given, **named)
-        )
+        try:
+            return (
+                core.call_taking_ints(name, function, given, named)
+                if name
+                else called(function, *given, **named)
+            )
+        except TypeError:
+            pass
+        return called(function, *args, **kwargs)  # which tells what it was given
 
     return asking
 

@@ -80,6 +80,49 @@ refused("randperm", lambda x, n: torch.randperm(n))
 refused("topk", lambda x, n: torch.arange(9).topk(n))
 
 
+def refused_and_caught(name, take):
+    def make(trace):
+        total = torch.zeros(1)
+
+        def fn(x):
+            total.add_(1)
+            try:
+                found = take(torch.arange(20), x.max())
+            except IndexError as error:
+                found = str(error)
+            return found, total.clone()
+
+        return trace(fn), [call(torch.tensor([v, v - 1])) for v in (3, 4, 5, 6, 30, 7, 8, 40, 3)]
+
+    make.__name__ = f"caught_{name}"
+    cases(make, hits=4)
+
+
+refused_and_caught("narrow", lambda t, n: torch.narrow(t, 0, n, 3))
+refused_and_caught("narrow_of_a_tensor", lambda t, n: t.narrow(0, n, 3))
+refused_and_caught("narrow_from_the_end", lambda t, n: t.narrow(0, -n, 1))
+
+
+def in_its_own_words(name, take):
+    """Of what it was given, not of the numbers that are in there."""
+
+    def make(trace):
+        def fn(x):
+            try:
+                return take(x.max())
+            except TypeError as error:
+                return str(error), x + 1
+
+        return trace(fn), [call(torch.tensor([k, 1])) for k in range(2, 7)]
+
+    make.__name__ = f"words_{name}"
+    cases(make, hits=3)
+
+
+in_its_own_words("eye", lambda n: torch.eye(n=n, m=n, k=n))
+in_its_own_words("randperm", lambda n: torch.randperm(n, size=n))
+
+
 @cases(hits=4)
 def a_float_is_no_size(trace):
     def fn(x):

@@ -620,10 +620,12 @@ void Recorder::note_owner(const OperatorFacts& facts, const Step& step) {
 
 namespace {
 // Whether an operator raises for nothing but the looks of its arguments, which a replay finds as they were:
-// one that gives a view. How much memory there is `as_strided` asks, too.
+// one that gives a view. How much memory there is `as_strided` asks, too, and `narrow` the value of a tensor.
 bool raises_for_looks_alone(const OperatorFacts& facts, const Step& step) {
-  return facts.view && !facts.changes_metadata && !step.takes_numbers &&
-         step.op.schema().name() != "aten::as_strided";
+  const auto& schema = step.op.schema();
+  bool asks = schema.name() == "aten::as_strided" ||
+              (schema.name() == "aten::narrow" && schema.overload_name() == "Tensor");
+  return facts.view && !facts.changes_metadata && !step.takes_numbers && !asks;
 }
 }  // namespace
 
