@@ -255,6 +255,51 @@ def out_argument_then_read(trace):
     return trace(fn), [call(k * X(), out) for k in (1, 1, -1, -1, 1)]
 
 
+def written_behind_an_exit(name, write):
+    """What a factory made before an exit is returned as itself by an operator behind it that writes there."""
+
+    def make(trace):
+        total = torch.zeros(1)
+
+        def fn(x):
+            total.add_(1)
+            n = x.max().item()
+            made = torch.empty(0) if name.startswith("empty") else torch.zeros(2)
+            wide = torch.zeros(n)
+            given = write(made, wide, x)
+            return given is made, given.shape, made, given, wide
+
+        steps = [call(torch.tensor([float(k), 1.0]).long()) for k in (3, 4, 9, 5, 3, 3)]
+        return trace(fn), steps, lambda: total
+
+    make.__name__ = f"written_behind_an_exit_{name}"
+    cases(make, hits=1)
+
+
+written_behind_an_exit("empty_as_out", lambda made, wide, x: torch.add(wide, 1, out=made))
+written_behind_an_exit("empty_as_out_of_one_size", lambda made, wide, x: torch.add(x.float(), 1, out=made))
+written_behind_an_exit("zeros_as_out", lambda made, wide, x: torch.add(x.float(), 1, out=made))
+written_behind_an_exit("zeros_in_place", lambda made, wide, x: made.add_(x))
+
+
+@cases(hits=4)
+def an_opaque_function_shows_behind_an_exit_what_was_fed(trace):
+    """What it gives shows memory of a tensor that was fed, and is another one: no gradient goes there."""
+    weight, world = torch.ones(3, requires_grad=True), {"other": False}
+    shown = opaque(trace, lambda h: h.detach() if world["other"] else h * 2)
+
+    def fn(x, way):
+        weight.grad = None
+        h = x * weight.sum()
+        h = h + shown(h) if way.item() > 0 else shown(h) + h
+        h.square().mean().backward()
+        return h.detach()
+
+    steps = [call(X(), torch.tensor(1.0)) for _ in range(5)]
+    steps += [lambda: world.update(other=True), *(call(X(), torch.tensor(k)) for k in (0.0, 1.0, 0.0, 1.0))]
+    return trace(fn), steps, lambda: weight.grad
+
+
 @cases(hits=2)
 def write_to_an_alias_of_what_is_read(trace):
     def fn(x, y):

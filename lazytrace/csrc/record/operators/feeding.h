@@ -97,6 +97,7 @@ class Feeding {
   // The function has ended, wherever it was by then.
   void leave_region() { region_.end(); }
   Lent& lent() { return lent_; }
+  const Lent& lent() const { return lent_; }
 
  private:
   // One that steps have turned in place, as it looks behind all of them.

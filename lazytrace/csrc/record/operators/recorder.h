@@ -247,6 +247,8 @@ class Recorder {
   void saw_gradients(const at::Tensor& tensor);
   // The same of all tensors from now on: code that is not watched has them.
   void lost_sight() { sees_gradients_ = false; }
+  // Whether `saw` has something to look for.
+  bool lends() const { return !feeding_.lent().empty(); }
   void saw(const at::Tensor& tensor) {
     if (feeding_.lent().empty() || origins_.knows(tensor)) return;
     if (origins_.sources_of(tensor).empty()) feeding_.lent().find(tensor);  // the .data of one is none

@@ -1,6 +1,9 @@
 #include "record/python/watcher.h"
 
+#include <torch/csrc/autograd/python_variable.h>
+
 #include <algorithm>
+#include <utility>
 
 #include "cpython/callee.h"
 #include "cpython/imports.h"
@@ -419,11 +422,22 @@ void Watcher::on_exception(PyFrameObject* frame, PyObject* raised) {
   if (action == Action::Calls || action == Action::CallsWith) around_.provenance->note_failed_call();
 }
 
+// What a factory gave while its step was fed is given back its tensor before anything is done with it: an
+// operator that writes to it returns what it was called with. Code that is not watched may show the same
+// memory to others.
+void Watcher::see_lent(Frame f) {
+  bool fed = std::exchange(fed_, around_.recorder->feeding());
+  if (!fed || around_.pause->active() || !around_.recorder->lends() || !f.has_stack()) return;
+  PyObject* given = f.peek(1);
+  if (given && THPVariable_Check(given)) around_.recorder->saw(THPVariable_Unpack(given));
+}
+
 void Watcher::on_instruction(PyFrameObject* frame) {
   Frame f(frame);
   around_.exchange->deliver(f);
   asides_->before_instruction(f);
   if (around_.pause->blind() || around_.recorder->stopped()) return;
+  see_lent(f);
   if (!around_.pause->active()) around_.provenance->settle_replaced();
   if (around_.provenance->give_up_for_ends() && around_.recorder->stopped()) return (void)let_go();
   if (f.code() != seen_code_.ptr()) enter(f.code());

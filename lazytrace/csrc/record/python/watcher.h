@@ -84,6 +84,7 @@ class Watcher {
   void on_call(PyFrameObject* frame);
   void on_exception(PyFrameObject* frame, PyObject* raised);
   void on_return(PyFrameObject* frame, PyObject* result);
+  void see_lent(Frame f);
   void on_instruction(PyFrameObject* frame);
   void enter(PyObject* code);
   bool asks_modes(Action action) const;
@@ -138,6 +139,7 @@ class Watcher {
   std::unordered_set<const void*> kernels_;  // frames of such kernels
   Frame opaque_frame_;
   std::unique_ptr<OpaqueCall> opaque_;
+  bool fed_ = false;  // whether the last instruction may have been fed
 };
 
 }  // namespace lazytrace
