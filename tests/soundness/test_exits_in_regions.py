@@ -19,6 +19,10 @@ cases = Cases()
 WAYS = (1, 1, 1, 2, 1, 2, 3, 1, 2, 3, 1, 3)
 
 
+# The same once a step has its flat form.
+LONG = (1,) * 10 + WAYS
+
+
 def autocast(**options):
     return torch.autocast("cpu", dtype=torch.bfloat16, **options)
 
@@ -151,6 +155,25 @@ def twice(layer, x, way, total):
         return mean(layer(choose(way * total.isfinite().all(), h)))
 
 
+def in_inference_mode(layer, x, way, total):
+    """An exit before there is a graph, of a step that is flat by then."""
+    with autocast():
+        with torch.inference_mode():
+            h = layer(x)
+            total.add_(h.clone().sum(0))
+            scale = choose(way, h).sum().item()
+        return mean(layer(x)) * scale
+
+
+def without_gradients_at_first(layer, x, way, total):
+    with autocast():
+        with torch.no_grad():
+            h = layer(x)
+            total.add_(h.sum(0))
+            h = choose(way, h)
+        return mean(layer(h)) + mean(layer(x))
+
+
 def in_an_exit_stack(layer, x, way, total):
     with contextlib.ExitStack() as stack:
         stack.enter_context(autocast())
@@ -186,6 +209,8 @@ around("first_used_without_gradients", first_used_without_gradients, hits=7)
 around("without_a_cache", without_a_cache, hits=7)
 around("backward_in_the_region", backward_in_the_region, hits=7)
 around("twice", twice, hits=7)
+around("in_inference_mode", in_inference_mode, LONG, hits=15)
+around("without_gradients_at_first", without_gradients_at_first, LONG, hits=15)
 around("in_an_exit_stack", in_an_exit_stack, hits=7)
 around("decorated", decorated, hits=7)
 around("by_the_shape", by_the_shape, hits=7)

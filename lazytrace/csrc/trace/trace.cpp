@@ -611,8 +611,8 @@ std::optional<Answer> Trace::replay_flat(const Call& call, Workspace* space, Loa
   }
   if (!outcome.ok()) {
     auto step = static_cast<size_t>(outcome.step);
-    // What a form casts is not kept by autocast.
-    if (step < form->begins && !program().inside_autocast(step)) {
+    // What kernels cast is not kept by autocast.
+    if (step < form->begins && (outcome.region.number() || !program().inside_autocast(step))) {
       space->registers.resize(static_cast<size_t>(program().registers));
       *exit = std::move(outcome);
       return std::nullopt;
