@@ -320,15 +320,12 @@ def _asking_tensors(
         named = {k: of(v) if k in _VALUES else v for k, v in kwargs.items()}
         given = (*args[:place], *map(of, args[place:]))
         try:
-            return (
-                core.call_taking_ints(name, function, given, named)
-                if name
-                else called(function, *given, **named)
-            )
+            return call(function, given, named)
         except TypeError:
             pass
         return called(function, *args, **kwargs)  # which tells what it was given
 
+    call = partial(core.call_taking_ints, name) if name else core.call_as_caller
     return asking
 
 
@@ -404,10 +401,8 @@ def askers() -> dict[Any, Any]:
         sizes[getattr(torch.Tensor, name)] = 1
     sizes[torch.Tensor.bincount] = 2
     sizes[torch.narrow] = sizes[torch.Tensor.narrow] = 3  # where it starts may be a tensor
-    plain: dict[Any, tuple[int, str]] = {
-        one_hot: (1, "one_hot"),
-        torch.linspace: (2, "linspace"),
-    }  # the ends may be tensors
+    plain: dict[Any, tuple[int, str]] = {one_hot: (1, "one_hot")}
+    plain[torch.linspace] = 2, "linspace"  # the ends may be tensors
     return {
         **{
             function: _asking_tensors(function, place, of=_size_of_tensor, name=name)

@@ -367,6 +367,12 @@ bool binding_takes(const c10::TypePtr& type, py::handle value) {
   }
 }
 
+py::object called_as_caller(const py::object& function, const py::tuple& args, const py::dict& kwargs) {
+  PyObject* result = lt::call_as_caller(function, args, kwargs);
+  if (!result) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(result);
+}
+
 // A binding of the operator of this name, whose parser takes ints out of numbers that are followed.
 py::object call_taking_ints(const std::string& name, const py::object& function, const py::tuple& args,
                             const py::dict& kwargs) {
@@ -377,9 +383,7 @@ py::object call_taking_ints(const std::string& name, const py::object& function,
     }
   } binding{numbers_now()};
   if (binding.numbers) binding.numbers->open_binding(name, {});
-  PyObject* result = lt::call_as_caller(function, args, kwargs);
-  if (!result) throw py::error_already_set();
-  return py::reinterpret_steal<py::object>(result);
+  return called_as_caller(function, args, kwargs);
 }
 
 // What `function`, a binding of the operator, would do. A binding takes the value of a number for a parameter
@@ -730,11 +734,7 @@ PYBIND11_MODULE(_core, m) {
     return lt::Recording::active() ? lt::Recording::active()->aside(function) : function();
   });
   m.def("call_taking_ints", &call_taking_ints);
-  m.def("call_as_caller", [](const py::object& function, const py::tuple& args, const py::dict& kwargs) {
-    PyObject* result = lt::call_as_caller(function, args, kwargs);
-    if (!result) throw py::error_already_set();
-    return py::reinterpret_steal<py::object>(result);
-  });
+  m.def("call_as_caller", &called_as_caller);
   m.def("is_followed", [](py::handle value) { return lt::is_followed(value.ptr()); });
   m.def("is_recording", [] { return lt::Recording::active() != nullptr; });
   m.def("must_step_aside", &lt::must_step_aside);

@@ -93,9 +93,9 @@ class Recorder {
   // The switches of torch/switches.def that the function has set to what they were not before the call.
   Switches& switches() { return switches_; }
   OwnRegions& regions() { return regions_; }
-  // How the function that ran again left the steps that had run; "" where it did not. Call after the run.
   // The function has ended, whether it has come to the side exit or not.
   void leave_region() { feeding_.leave_region(); }
+  // How the function that ran again left the steps that had run; "" where it did not. Call after the run.
   std::string divergence() const { return feeding_.divergence(); }
   // What an opaque function has returned, or raised.
   py::object fed_value() { return feeding_.value(); }
@@ -290,7 +290,6 @@ class Recorder {
     if (selects && step.arguments[2].kind == Argument::Kind::Number) step.index = place;
   }
 
-  // Which node the last step has.
   // Behind which step there was none that could see state of Python's.
   int64_t last_seeing_node() const {
     const auto& steps = program_->steps;
@@ -298,6 +297,7 @@ class Recorder {
     auto at = std::find_if(steps.rbegin(), steps.rend(), sees);
     return at == steps.rend() ? -1 : at->node;
   }
+  // Which node the last step has.
   int64_t last_node() const { return program_->steps.empty() ? -1 : program_->steps.back().node; }
 
   // The place in the user's code that the next operators belong to. Set by the observer, with the GIL.

@@ -141,9 +141,8 @@ uintptr_t flags_of(PyObject* code) {
 }  // namespace
 
 Frame frame_above(Frame f, long steps) {
-  auto is_ours = [](Frame one) { return code_flags(one.code()) & (kOwn | kStandsIn); };
-  for (; f && steps > 0; --steps) f = is_ours(f) ? Frame() : f.previous();
-  return f && !is_ours(f) ? f : Frame();
+  for (; f && steps > 0; --steps) f = stands_for_code(f.code()) ? Frame() : f.previous();
+  return f && !stands_for_code(f.code()) ? f : Frame();
 }
 
 CodeFacts* facts_of(PyObject* code) {

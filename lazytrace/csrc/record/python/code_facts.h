@@ -36,7 +36,9 @@ uintptr_t code_flags(PyObject* code);
 
 // Code of lazytrace itself.
 inline bool is_own_code(PyObject* code) { return code_flags(code) & kOwn; }
-// And what calls a traced object, in whose place the caller stands.
+// That, and what is called in the place of other code.
+inline bool stands_for_code(PyObject* code) { return code_flags(code) & (kOwn | kStandsIn); }
+// Code of lazytrace itself, and what calls a traced object, in whose place the caller stands.
 inline bool is_engine_code(PyObject* code) { return code_flags(code) & (kOwn | kThrough); }
 
 // The frame so many above this one. Null where it lies around the call, or behind one of ours: what stands

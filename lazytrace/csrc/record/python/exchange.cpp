@@ -9,6 +9,7 @@
 
 #include "cpython/callee.h"
 #include "cpython/carrier.h"
+#include "cpython/ends.h"
 #include "cpython/holder.h"
 #include "cpython/imports.h"
 #include "cpython/lru_cache.h"
@@ -770,13 +771,13 @@ bool goes_through_container(PyObject* iterator) {
 // What map() gives is what Python code has returned, if nothing in C looks at what that is given.
 bool maps_by_python(PyObject* iterator) {
   if (!Py_IS_TYPE(iterator, &PyMap_Type)) return false;
-  auto parts = py::reinterpret_steal<py::object>(PyObject_CallMethod(iterator, "__reduce__", nullptr));
-  if (!parts) throw py::error_already_set();
-  PyObject* given = PyTuple_GET_ITEM(parts.ptr(), 1);
-  PyObject** first = &PyTuple_GET_ITEM(given, 0);
-  bool python = is_python(*first) && (!PyType_Check(*first) || only_stores(*first));
-  return python && std::all_of(first + 1, first + PyTuple_GET_SIZE(given),
-                               [](PyObject* one) { return is_keeper(one) || goes_through_container(one); });
+  auto looks_at_none = [](PyObject* one) { return is_keeper(one) || goes_through_container(one); };
+  std::vector<PyObject*> parts = parts_of(iterator);
+  return std::all_of(parts.begin(), parts.end(), [&](PyObject* part) {
+    if (!PyTuple_CheckExact(part)) return is_python(part) && (!PyType_Check(part) || only_stores(part));
+    PyObject** first = &PyTuple_GET_ITEM(part, 0);
+    return std::all_of(first, first + PyTuple_GET_SIZE(part), looks_at_none);
+  });
 }
 }  // namespace
 
@@ -948,9 +949,7 @@ bool calls_for_each(PyObject* callable) {
   }();
   return all->count(callable);
 }
-}  // namespace
 
-namespace {
 // What stands for a function that says how large something is, or converts it; null of any other.
 PyObject* handed(PyObject* function) {
   static const auto* all = [] {

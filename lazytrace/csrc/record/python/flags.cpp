@@ -23,14 +23,12 @@ namespace {
 
 constexpr int kDeepestFlag = 8;
 
-bool is_ours(PyObject* code) { return code_flags(code) & (kOwn | kStandsIn); }
-
 // What goes through a container in C, and holds it, one of our generators that stands in for that, or a
 // partial.
-bool goes_through(PyObject* v) {
+bool is_gone_through_in_c(PyObject* v) {
   if (function_of_partial(v)) return true;
   if (PyGen_CheckExact(v))
-    return is_ours(reinterpret_cast<PyObject*>(reinterpret_cast<PyGenObject*>(v)->gi_code));
+    return stands_for_code(reinterpret_cast<PyObject*>(reinterpret_cast<PyGenObject*>(v)->gi_code));
   return PyIter_Check(v) && Py_TYPE(v)->tp_traverse && !PyType_HasFeature(Py_TYPE(v), Py_TPFLAGS_HEAPTYPE);
 }
 
@@ -208,7 +206,7 @@ void Flags::settle_inside(PyObject* object, AddressSet* seen, int depth) {
   if (PyObject* carried = carried_entries(object)) return settle_inside(carried, seen, depth);
   bool items = PyList_Check(object) || PyTuple_Check(object), dict = PyDict_Check(object);
   PyObject* self = self_of(object);
-  if (!items && !dict && !self && !PyFunction_Check(object) && !goes_through(object)) return;
+  if (!items && !dict && !self && !PyFunction_Check(object) && !is_gone_through_in_c(object)) return;
   // What was there before the call holds none: where it is written to, they are read.
   if (provenance_->known(object) >= 0 || !seen->insert(object)) return;
   if (depth > kDeepestFlag) return recorder_->fail(say(reason::SizesTooDeep));
@@ -276,7 +274,7 @@ void Flags::enter(Frame f, bool watched) {
   arrive(f);
   if (watched) return;
   read_all(f);
-  if (is_ours(f.code())) return;
+  if (stands_for_code(f.code())) return;
   for (PyObject** place : f.places(false)) settle_inside(*place);
 }
 
@@ -348,7 +346,7 @@ void Flags::move(Frame f, const Operation& operation) {
 // who gets it, and by nobody before.
 bool Flags::goes_on(Frame f) const {
   bool generator = f.code_object()->co_flags & CO_GENERATOR;
-  return generator && is_ours(f.code()) && !looked_at_.count(f.address());
+  return generator && stands_for_code(f.code()) && !looked_at_.count(f.address());
 }
 
 void Flags::copy(PyObject** from, PyObject** to) {

@@ -113,13 +113,10 @@ py::tuple Watcher::frames() const {
 }
 
 namespace {
-// What stands for other code, or is called in its place.
-bool is_ours(PyObject* code) { return code_flags(code) & (kOwn | kStandsIn); }
-
 // A handler, and whoever writes down what was raised, finds the frames that it would find.
 void hide_ours(PyObject* raised) {
   PyObject* traceback = PyTuple_GET_SIZE(raised) == 3 ? PyTuple_GET_ITEM(raised, 2) : nullptr;
-  if (traceback && PyTraceBack_Check(traceback)) drop_frames_below(traceback, is_ours);
+  if (traceback && PyTraceBack_Check(traceback)) drop_frames_below(traceback, stands_for_code);
 }
 }  // namespace
 
@@ -133,10 +130,10 @@ int Watcher::trace(PyObject*, PyFrameObject* frame, int what, PyObject* argument
     if (what == PyTrace_CALL) watcher->on_call(frame);
     if (what == PyTrace_RETURN) watcher->on_return(frame, argument);
     if (what == PyTrace_EXCEPTION) watcher->on_exception(frame, argument);
-  } else if ((what == PyTrace_CALL || what == PyTrace_OPCODE) && !is_ours(Frame(frame).code())) {
+  } else if ((what == PyTrace_CALL || what == PyTrace_OPCODE) && !stands_for_code(Frame(frame).code())) {
     if (watcher->let_go()) trace_instructions(frame, false);  // the verdict stands: run on at full speed
   }
-  if (what == PyTrace_EXCEPTION && !is_ours(Frame(frame).code())) hide_ours(argument);
+  if (what == PyTrace_EXCEPTION && !stands_for_code(Frame(frame).code())) hide_ours(argument);
   if (watcher->older_ && what != PyTrace_OPCODE)
     return watcher->older_(watcher->older_argument_.ptr(), frame, what, argument);
   return 0;
@@ -321,7 +318,7 @@ bool Watcher::goes_to_c(Frame f, PyObject* result) const {
 bool Watcher::hands_out(Frame f, PyObject* result) const {
   Frame caller = f.previous();
   if (!caller || caller == base_ || goes_to_c(f, result)) return true;
-  return is_ours(caller.code()) && !is_ours(f.code());
+  return stands_for_code(caller.code()) && !stands_for_code(f.code());
 }
 
 namespace {

@@ -14,6 +14,7 @@
 
 #include "cpython/callee.h"
 #include "cpython/carrier.h"
+#include "cpython/dict_view.h"
 #include "cpython/imports.h"
 #include "cpython/lru_cache.h"
 #include "cpython/objects.h"
@@ -729,8 +730,7 @@ void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t coun
   if (does == Does::Iterates) {
     for (Py_ssize_t i = 0; i < count; ++i) {
       bool plain = PyList_CheckExact(args[i]) || PyTuple_CheckExact(args[i]) || PyDict_CheckExact(args[i]) ||
-                   PyAnySet_CheckExact(args[i]) || PyDictViewSet_Check(args[i]) ||
-                   PyDictValues_Check(args[i]);
+                   PyAnySet_CheckExact(args[i]) || is_dict_view(args[i]);
       plain ? protocols_->read_iteration(args[i]) : consumption_->consume(args[i], Consumer::Reads);
     }
     return;

@@ -313,13 +313,12 @@ bool give_as_they_are(PyObject* iterators) {
 void Consumption::consume_map(PyObject* map, Consumer how, int depth) {
   std::vector<PyObject*> parts = parts_of(map);
   // What stands for a function of C reads what that reads.
-  auto stands_in = [](PyObject* part) {
+  auto is_own = [](PyObject* part) {
     return PyFunction_Check(part) && is_own_code(PyFunction_GET_CODE(part));
   };
-  bool python = std::any_of(parts.begin(), parts.end(),
-                            [&](PyObject* part) { return is_watched(part) && !stands_in(part); });
+  parts.erase(std::remove_if(parts.begin(), parts.end(), is_own), parts.end());
+  bool python = std::any_of(parts.begin(), parts.end(), is_watched);
   for (PyObject* part : parts) {
-    if (stands_in(part)) continue;
     bool before = std::exchange(hands_on_, python && give_as_they_are(part));
     refuse_type(part), consume(part, how, depth + 1);
     hands_on_ = before;
