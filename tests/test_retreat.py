@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import inspect
 import random
 import threading
@@ -764,3 +765,34 @@ def test_a_way_that_is_refused_at_each_call_ends_the_recording(monkeypatch):
         fast(torch.full((2, 3), float(n)))
     assert len(refused) <= 12
     assert "of a list" in " ".join(fast.stats().eager)
+
+
+class Spelled:
+    """A key whose hash is Python code."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def __hash__(self):
+        return hash(self.text)
+
+    def __eq__(self, other):
+        return isinstance(other, Spelled) and other.text == self.text
+
+
+@pytest.mark.parametrize(("key", "tries"), [(Spelled, 4), (str, 6)])
+def test_a_cache_asked_with_keys_of_python_code_is_a_reason_to_rest(key, tries, monkeypatch):
+    """No call makes the entry that the next one finds; with other keys it does."""
+    refused = []
+    reject = Attempt._reject
+    monkeypatch.setattr(Attempt, "_reject", lambda *args: (refused.append(args[2]), reject(*args)))
+    doubled = functools.lru_cache(None)(lambda key, n: [key, 2 * n])
+
+    @traced(dynamic=False)
+    def step(x):
+        return x * doubled(key("a"), x.shape[0])[1]
+
+    for n in (2, 3, 4, 5, 6, 7):
+        doubled.cache_clear()  # so that each call has an entry to make
+        assert step(torch.ones(n)).sum() == 2 * n * n
+    assert len(refused) == tries

@@ -35,7 +35,7 @@ _TRIED_AGAIN_AT = (2, 8)
 _MAKES_STATE = "looks up a missing key of a "
 _MADE_BY = 6
 # What is filled at each call, until the next one finds it.
-_FILLS_CACHE = "calls a function with a functools cache, "
+_FILLS_CACHE = "calls a function with a functools cache, which has no entry"
 # So many recordings in a row without a hit are no first pass over a few signatures any more. A long one takes
 # as much time as many short ones: a few of those that have so many steps together are as telling.
 UNHIT_AT_MOST = 16

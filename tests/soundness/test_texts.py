@@ -706,7 +706,7 @@ def as_the_key_of_a_cache(trace):
     return trace(run), values(*SOME)
 
 
-@cases(eager="calls a function with a functools cache, which has no entry for the call")
+@cases(eager="calls a function with a functools cache, with a key whose hash is Python code")
 def behind_the_key_of_a_cache(trace):
     key = Key()
 

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -198,15 +199,15 @@ bool put_cached(PyObject* v, PyObject* args, PyObject* result) {
   return static_cast<bool>(given);
 }
 
+bool key_runs_code(PyObject* const* args, Py_ssize_t count) {
+  return !std::all_of(args, args + count, [](PyObject* arg) { return is_made_of_types(arg); });
+}
+
 PyObject* cache_key(PyObject* v, PyObject* const* args, Py_ssize_t count, PyObject* names) {
-  if (!known_layout()) return nullptr;
+  if (!known_layout() || key_runs_code(args, count)) return nullptr;
   auto* cache = reinterpret_cast<Cache*>(v);
   Py_ssize_t named = names ? PyTuple_GET_SIZE(names) : 0, positional = count - named;
-  bool plain = true;
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    if (!is_made_of_types(args[i])) return nullptr;
-    plain &= runs_no_code(args[i]);
-  }
+  bool plain = std::all_of(args, args + count, runs_no_code);
   if (!cache->typed && !named && count == 1 && (PyUnicode_CheckExact(args[0]) || PyLong_CheckExact(args[0])))
     return Py_NewRef(args[0]);
   std::vector<PyObject*> parts(args, args + positional);

@@ -29,5 +29,7 @@ bool put_cached(PyObject* cache, PyObject* args, PyObject* result);
 // `typing`, whose hash is Python code, is that of an entry, and found as itself. `names`: of the
 // keywords, whose values are the last of `args`; or null.
 PyObject* cache_key(PyObject* cache, PyObject* const* args, Py_ssize_t count, PyObject* names);
+// Whether an argument could run code of the user's as part of a key: no entry is found for it, made or not.
+bool key_runs_code(PyObject* const* args, Py_ssize_t count);
 
 }  // namespace lazytrace

@@ -497,6 +497,9 @@ void Calls::call_cache(PyObject* callable, PyObject* const* args, Py_ssize_t cou
   py::object key = node < 0
                        ? py::object()
                        : py::reinterpret_steal<py::object>(cache_key(callable, args, count, keyword_names_));
+  // No call makes an entry that the next one finds, as it would where there is none yet.
+  if (node >= 0 && !key && key_runs_code(args, count))
+    return recorder_->fail("calls a function with a functools cache, with a key whose hash is Python code");
   PyObject* result = key ? cached_result(callable, key.ptr()) : nullptr;
   if (!result || provenance_->was_filled(callable))
     return recorder_->fail("calls a function with a functools cache, which has no entry for the call");
