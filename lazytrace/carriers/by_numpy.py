@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from typing import Any
 
+from torch import Size
+
 from lazytrace._native import core
 from lazytrace.carriers.classes import (
     CARRIERS,
@@ -41,16 +43,22 @@ __builtins__ = BUILTINS
 
 # So many numbers numpy adds up in one piece.
 _AT_ONCE = 128
+_LARGEST_WHOLE = 1 << 62
 
 
-def _by_numpy(function: Callable[..., Any], follow: Callable[..., Any], takes: int = 1) -> Callable[..., Any]:
-    """What is called for a function of numpy; `follow` gives None for what is not followed."""
+def _by_numpy(
+    function: Callable[..., Any], follow: Callable[..., Any], takes: int = 1, *, step: bool = False
+) -> Callable[..., Any]:
+    """What is called for a function of numpy; `follow` gives None for what is not followed.
+
+    With `step` it is a step then, as it is with arrays.
+    """
 
     def call(*args: Any, **kwargs: Any) -> Any:
         made = follow(*args) if len(args) == takes and not kwargs else None
         if made is not None:
             return made
-        if _holds(args, (Single, Long)):
+        if step or _holds(args, (Single, Long)):
             return OF_ARRAYS[0](function, *args, **kwargs)
         core.refuse_scalar()
         return call_plainly(function, args, kwargs)
@@ -145,6 +153,18 @@ def _mean_by_numpy(items: Any) -> Any:
     return None
 
 
+def _whole_by_numpy(combine: Callable[[Any, Any], Any], items: Any) -> Any:
+    """What numpy makes of whole numbers, which are int64 to it."""
+    if type(items) not in (list, tuple, Size) or not items or not _are_whole(*items):
+        return None
+    found = as_int(items[0])
+    for item in items[1:]:
+        found = combine(found, as_int(item))
+        if type(found) is int and abs(found) > _LARGEST_WHOLE:  # numpy's goes round
+            return None
+    return as_long(found)
+
+
 def of_numpys() -> dict[Any, Any]:
     """What stands for the functions of numpy."""
     if numpy is None:
@@ -158,6 +178,8 @@ def of_numpys() -> dict[Any, Any]:
     }
     return {
         **{function: _by_numpy(function, follow) for function, follow in follows.items()},
+        numpy.prod: _by_numpy(numpy.prod, partial(_whole_by_numpy, operator.mul), step=True),
+        numpy.sum: _by_numpy(numpy.sum, partial(_whole_by_numpy, operator.add), step=True),
         numpy.power: _by_numpy(numpy.power, _power_by_numpy, 2),
         numpy.maximum: _by_numpy(numpy.maximum, partial(_extreme_by_numpy, largest), 2),
         numpy.minimum: _by_numpy(numpy.minimum, partial(_extreme_by_numpy, smallest), 2),

@@ -279,6 +279,51 @@ def mean_along_an_axis(trace):
     return trace(lambda x: (x * 2, np.mean([1.0, 2.0], axis=0).item())), [call(X())] * 3
 
 
+OF_WHOLES = {
+    "product_of_a_shape": lambda x: np.prod(x.shape),
+    "product_of_the_rest": lambda x: int(np.prod(x.shape[1:])),
+    "product_of_a_list": lambda x: np.prod([x.shape[0], 2, len(x)]),
+    "sum_of_a_shape": lambda x: np.sum(x.shape),
+    "one": lambda x: np.prod(x.shape[:1]) + np.sum((x.numel(),)),
+    "below_zero": lambda x: np.prod((x.shape[0] - 3, -x.shape[1])),
+    "kind": lambda x: type(np.prod(x.shape)).__name__ + type(np.sum(x.shape)).__name__,
+    "halved": lambda x: np.prod(x.shape) / 2,
+    "as_int": lambda x: x.reshape(-1).reshape(np.prod(x.shape)).shape[0],
+    "in_a_shape": lambda x: x.reshape(int(np.prod(x.shape)) // x.shape[0], -1).shape[0],
+}
+
+
+@pytest.mark.parametrize("name", OF_WHOLES)
+def test_of_whole_numbers(name):
+    """Sizes that are followed: a recording for all."""
+
+    def make(trace):
+        compute = OF_WHOLES[name]
+        fn = trace(lambda x: (x * 2, compute(x) if name == "kind" else told(compute(x))))
+        shapes = [(2, 3), (4, 3), (5, 2), (1, 7), (3, 3), (1, 1), (11, 13), (2, 3)]
+        return fn, [call(torch.ones(shape)) for shape in shapes]
+
+    check(make, hits=6, recordings=2)
+
+
+@cases(hits=4)
+def product_that_goes_round(trace):
+    """Of int64s it wraps, without a warning."""
+    fn = trace(lambda x, n: (x * 2, int(np.prod([n, n, n])), int(np.sum([n, n]))))
+    return fn, [call(X(), n) for n in (2, 3, 5, 1 << 20, 1 << 21, 1 << 22, 1 << 62, 7, -(1 << 40), 3)]
+
+
+@cases(hits=2)
+def product_of_floats(trace):
+    fn = trace(lambda x: (x * 2, float(np.prod([x.sum().item(), 0.5])), np.prod([1e200, 1e100])))
+    return fn, values(1.0, 1.0, 1.0, 2.0, 2.0)
+
+
+@cases(hits=1)
+def product_of_nothing(trace):
+    return trace(lambda x: (x * 2, told(np.prod(())), told(np.prod(x.shape[2:])))), [call(X())] * 3
+
+
 @cases(hits=2)
 def mean_of_state(trace):
     history = [1.0, 2.0]

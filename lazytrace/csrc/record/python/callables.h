@@ -59,6 +59,7 @@ enum class Does : uint8_t {
   OfNumber,            // the value of its only argument, an ordinary number: nothing that numpy could warn of
   OfPositive,          // the same, of one above 0
   OfNumbers,           // the values of a list or tuple of ordinary numbers: the same
+  OfWholes,            // the values of a list or tuple of whole numbers: the same
   OfAnyNumber,         // the value of its only argument, an int or a float
   OfExponent,          // the same, of one whose power is neither 0 nor infinite
   OfSeveral,           // the values of its arguments, ordinary numbers

@@ -354,17 +354,30 @@ bool names_keywords(Frame f) {
 }
 }  // namespace
 
+namespace {
+// Whether it is one list or tuple of numbers, none of which is a float.
+bool are_wholes(PyObject* const* args, int count) {
+  if (count != 1 || !(PyList_CheckExact(*args) || PyTuple_CheckExact(*args) || THPSize_Check(*args)))
+    return false;
+  PyObject** items = PySequence_Fast_ITEMS(*args);
+  return std::none_of(items, items + PySequence_Fast_GET_SIZE(*args),
+                      [](PyObject* item) { return is_float_of_any_kind(item) || is_real_carrier(item); });
+}
+}  // namespace
+
 // A function of numpy that is handed arrays, which is handed on to be called as a step.
 void Unseen::exchange_function(Frame f, const Operation& operation, PyObject** callee) {
   PyObject* const* own = recorder_->numbers() ? of_arrays().functions.find(*callee) : nullptr;
   if (!own) return;
   PyObject* const* args = f.top(operation.third);
-  // Numbers that are followed are told what they stand for by functions that know how.
-  bool takes_numbers = !is_exchanged(*callee) || names_keywords(f);
   auto is_plain = [](PyObject* value) { return holds_plain_numbers(value); };
   Does does = object_does(*callee);
+  // Numbers that are followed are told what they stand for by functions that know how.
+  bool knows = is_exchanged(*callee) && (does != Does::OfWholes || are_wholes(args, operation.third));
+  bool takes_numbers = !knows || names_keywords(f);
   // What takes many numbers is Python code of numpy's.
-  bool unknown = operation.third && (does == Does::OfNumbers || (takes_numbers && does == Does::Unknown));
+  bool of_many = does == Does::OfNumbers || does == Does::OfWholes;
+  bool unknown = operation.third && (of_many || (takes_numbers && does == Does::Unknown));
   bool any = (unknown && std::all_of(args, args + operation.third, is_plain)) ||
              std::any_of(args, args + operation.third, [&](PyObject* value) {
                return follows_any(value) || (takes_numbers && holds_followed(value));

@@ -646,6 +646,12 @@ bool are_ordinary(PyObject* items) {
   if (!PyList_CheckExact(items) && !PyTuple_CheckExact(items) && !THPSize_Check(items)) return false;
   return are_ordinary(PySequence_Fast_ITEMS(items), PySequence_Fast_GET_SIZE(items));
 }
+// Whether none of these numbers is a float; of carriers that is asked by what is called instead.
+bool are_whole(PyObject* items) {
+  PyObject** all = PySequence_Fast_ITEMS(items);
+  return std::none_of(all, all + PySequence_Fast_GET_SIZE(items),
+                      [](PyObject* item) { return PyFloat_CheckExact(item); });
+}
 
 bool has_ordinary_power(PyObject* const* args, Py_ssize_t count) {
   constexpr double kLargest = 280;  // digits
@@ -660,9 +666,9 @@ bool has_ordinary_power(PyObject* const* args, Py_ssize_t count) {
 // Whether it is a function of numbers, of which numpy cannot warn: the same number gives the same one
 // again.
 bool Calls::computes(Does does, PyObject* const* args, Py_ssize_t count) {
-  if (does == Does::OfNumbers && count == 1 && !keyword_names_ && !keywords_) {
+  if ((does == Does::OfNumbers || does == Does::OfWholes) && count == 1 && !keyword_names_ && !keywords_) {
     consumption_->hand_over(args, count, Consumer::Reads);
-    return are_ordinary(args[0]);
+    return are_ordinary(args[0]) && (does == Does::OfNumbers || are_whole(args[0]));
   }
   if ((does == Does::OfSeveral || does == Does::OfPower) && !keyword_names_ && !keywords_) {
     consumption_->hand_over(args, count, Consumer::Reads);
