@@ -38,6 +38,7 @@ def _exchanged() -> dict[Any, Any]:
         torch.tensor: tensors.tensor_of,
         torch.as_tensor: tensors.as_tensor,
         torch.Tensor.new_tensor: tensors.new_tensor,
+        torch.Tensor.new: tensors.new,
         collections.deque: tensors.deque_of,
         **{function: tensors.of_values(function) for function in tensors.MADE_OF_VALUES},
         **{cls: tensors.made_by(cls, dtype) for cls, dtype in tensors.CLASSES.items()},

@@ -243,6 +243,20 @@ def of_values(function: Callable[..., Any]) -> Callable[..., Any]:
     return functools.wraps(function)(make)
 
 
+def _sizes_of(args: tuple[Any, ...]) -> Any:
+    """The sizes that a constructor of old was told, in place of values; None if it was told anything else."""
+    sizes = args[0] if len(args) == 1 and type(args[0]) is torch.Size else args
+    return sizes if sizes and all(type(size) in (int, Dim) for size in sizes) else None
+
+
+def new(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """What `tensor.new` makes of sizes that are followed."""
+    sizes = _sizes_of(args) if not kwargs and tensor.layout is torch.strided else None
+    if sizes is None or has_torch_function((tensor,)):
+        return call_plainly(torch.Tensor.new, (tensor, *args), kwargs)
+    return torch.Tensor.new_empty(tensor, sizes)
+
+
 def made_by(cls: Any, dtype: torch.dtype | None) -> Callable[..., Any]:
     """A class of tensors of this dtype, of which a list gives the values. Without any: of the default one."""
 
@@ -253,6 +267,9 @@ def made_by(cls: Any, dtype: torch.dtype | None) -> Callable[..., Any]:
             made = _tensor_of(values, dtype or torch.get_default_dtype(), "cpu")
             if made is not None:
                 return made
+        sizes = _sizes_of(args) if not kwargs else None
+        if sizes is not None and (dtype is not None or default_tensors_device() == "cpu"):
+            return torch.empty(sizes, dtype=dtype or torch.get_default_dtype(), device="cpu")
         return call_plainly(cls, args, kwargs)
 
     return functools.wraps(cls, updated=())(make)

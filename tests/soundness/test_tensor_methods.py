@@ -102,7 +102,6 @@ EAGER = {
     "dlpack": "calls .is_pinned() of a tensor",
     "reduce": "hands .__getstate__() to C code",
     "deepcopy": "calls id()",
-    "new": "calls .new() of a tensor",
     "apply": "calls .apply_() of a tensor",
     "map": "calls .map_() of a tensor",
     "storage_resized": "calls .untyped_storage() of a tensor",

@@ -129,7 +129,7 @@ const char* operator_of(const std::string& name) {
                 "byte",  "char",   "cpu",  "cuda",     "cfloat", "cdouble", "type",  "to"};
   if (to->count(name)) return "aten::to";
   if (name == "spmm") return "aten::mm";
-  return name == "new" ? "aten::sparse_coo_tensor" : nullptr;  // no other one is recorded
+  return name == "new" ? "aten::empty" : nullptr;  // of sparse tensors it is another
 }
 
 // The name of an operator of torch as a function or a method, or "".

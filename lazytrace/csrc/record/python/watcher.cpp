@@ -380,7 +380,8 @@ void Watcher::on_return(PyFrameObject* frame, PyObject* result) {
   bool stands_in = (code_flags(f.code()) & kStandsIn) && (f.code_object()->co_flags & CO_GENERATOR);
   bool ours = stands_in || (code_flags(f.code()) & kOwn);
   bool number = watched && is_carrier(result) && !ours;
-  if (ours && result && is_numpy_array(result)) watched = false;  // so is an array
+  // So is an array, and a tensor: what has been exchanged would have given one to C code without a frame.
+  if (ours && result && (is_numpy_array(result) || is_tensor(result))) watched = false;
   // What C code makes of these may hang on settings of the thread or the process.
   bool computes =
       watched && (PyLong_CheckExact(result) || PyTuple_CheckExact(result) || holds_numpy_scalar(result));

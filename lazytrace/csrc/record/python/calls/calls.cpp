@@ -1114,9 +1114,16 @@ void Calls::call_torch(const char* name, PyObject* const* args, Py_ssize_t count
 }
 
 namespace {
-// Whether `x.new(...)` is the operator sparse_coo_tensor; else it may take any memory, or look at a sequence.
-bool makes_sparse(PyObject* const* args, Py_ssize_t count) {
-  return count >= 3 && THPVariable_Unpack(args[0]).is_sparse() && is_tensor(args[1]) && is_tensor(args[2]);
+// Whether `x.new(...)` is the operator sparse_coo_tensor, or empty; else it may take any memory, or look at a
+// sequence.
+bool makes_new(PyObject* const* args, Py_ssize_t count) {
+  const at::Tensor& like = THPVariable_Unpack(args[0]);
+  if (like.is_sparse()) return count >= 3 && is_tensor(args[1]) && is_tensor(args[2]);
+  if (like.layout() != at::kStrided) return false;
+  auto is_size = [](PyObject* arg) {
+    return PyLong_CheckExact(arg) || (is_carrier(arg) && !is_real_carrier(arg));
+  };
+  return (count == 2 && THPSize_Check(args[1])) || std::all_of(args + 1, args + count, is_size);
 }
 
 // Whether `x.as_subclass(torch.Tensor)` of a tensor or a parameter is asked for.
@@ -1136,7 +1143,8 @@ void Calls::call_tensor_method(const std::string& name, PyObject* const* args, P
       writes_->write_requires_grad(args[0], count == 1 || args[1] == Py_True))
     return;
   if (is_plain_alias(name, args, count)) return call_torch("alias", args, 1);
-  if (tensor_method_does(name) == Does::Unknown && !(name == "new" && makes_sparse(args, count)))
+  if (tensor_method_does(name) == Does::Unknown &&
+      !(name == "new" && !keyword_names_ && !keywords_ && makes_new(args, count)))
     return recorder_->fail("calls ." + name + "() of a tensor");
   call_torch(name.c_str(), args, count);
 }
