@@ -500,3 +500,17 @@ def test_each_size_is_that_of_an_untraced_twin(size):
         assert torch.equal(plain(x), traced(x))
         assert all(torch.equal(p, q) and torch.equal(p.grad, q.grad) for p, q in zip(a, b, strict=True))
     assert forms_at_sizes(traced) >= 3
+
+
+def test_forms_of_many_sizes_are_made_one_after_the_other():
+    """Between two of them most calls run the program: what makes a form takes a few calls of its time."""
+    traced, _ = training(classifies, mlp())
+    traced = lazytrace.traced(traced)
+    made = []
+    for at in range(120):
+        traced(*rows(2 + at % 4)[0]())
+        if forms_at_sizes(traced) > len(made):
+            made.append(at)
+    apart = [after - before for before, after in zip(made, made[1:], strict=False)]
+    assert len(made) == 4
+    assert min(apart) > 4

@@ -28,6 +28,14 @@ std::shared_ptr<FlatCourse> FlatCourses::of(std::vector<int64_t> sizes, size_t s
   return known->course;
 }
 
+bool FlatCourses::may_make(const FlatCourse* course) {
+  constexpr uint64_t kPause = 4;  // calls
+  if (making_ && making_ != course && clock_ < made_ + kPause) return false;
+  making_ = course;
+  made_ = clock_;
+  return true;
+}
+
 const FlatCourse& FlatCourses::first() const {
   auto rank = [](const FlatCourse& course) {
     return (course.stage == FlatCourse::Stage::Ready ? 4 : 0) + (course.form ? 2 : 0) +

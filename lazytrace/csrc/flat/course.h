@@ -60,6 +60,9 @@ class FlatCourses {
   // `sizes`: those of all tensors of a call that may have other ones; `steps`: of the program. Null where
   // other sizes have all the places.
   std::shared_ptr<FlatCourse> of(std::vector<int64_t> sizes, size_t steps);
+  // Whether a call may make or prove the form of this one. What is made for one size after the other takes a
+  // few calls each: of a loop over many sizes most calls shall run as the program does.
+  bool may_make(const FlatCourse* course);
   // The one that tells most: one that answers, or else has a form, or else was refused.
   const FlatCourse& first() const;
   // How many of them answer.
@@ -77,6 +80,8 @@ class FlatCourses {
   std::shared_ptr<FlatCourse> alone_ = std::make_shared<FlatCourse>();
   std::vector<Sized> sized_;
   uint64_t clock_ = 0;
+  const void* making_ = nullptr;  // which one was at it last, and when, by `clock_`
+  uint64_t made_ = 0;
 };
 
 }  // namespace lazytrace

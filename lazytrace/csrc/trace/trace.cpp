@@ -397,7 +397,8 @@ Outcome Trace::run(const Call& call, Workspace* space, FlatCourse* flat) const {
   if (!flat || operators_are_watched()) return interpreter(call, space).run();
   if (suits_sizes_) return run_at_sizes(call, space, flat);
   bool due = flat->stage == Stage::Due || flat->stage == Stage::Made;
-  if (due && !flat->busy && have_edges(beginnings_of(*plan_), space->registers)) {
+  due = due && !flat->busy && have_edges(beginnings_of(*plan_), space->registers);
+  if (due && courses_.may_make(flat)) {
     struct Busy {
       bool& busy;
       explicit Busy(bool* b) : busy(*b) { busy = true; }
