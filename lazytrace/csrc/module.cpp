@@ -90,9 +90,10 @@ void bind_trace(py::module_& m) {
   py::class_<lt::Resume, std::shared_ptr<lt::Resume>>(m, "Resume")
       .def("leave_region", [](lt::Resume& r) { r.region.end(); })
       .def_property_readonly("loose", [](const lt::Resume& r) { return r.program->loose(); })
-      .def_property_readonly("branches", [](const lt::Resume& r) {
-        return r.family->branches(r.step, r.program->steps[r.step].node);
-      });
+      .def_property_readonly(
+          "branches",
+          [](const lt::Resume& r) { return r.family->branches(r.step, r.program->steps[r.step].node); })
+      .def_property_readonly("measured", [](const lt::Resume& r) { return r.family->measured(); });
   py::class_<lt::Trace, std::shared_ptr<lt::Trace>>(m, "Trace")
       .def_readwrite("number", &lt::Trace::number)
       .def_readonly("used", &lt::Trace::used)

@@ -261,7 +261,7 @@ class Attempt:
         assert why is not None
         at = self._trace_of(miss)
         key = at.key if at is not None else self.call.key_of(resume.loose)
-        outgrown = self._says_sizes(at, miss, resume.branches) and self._outgrown(resume.loose)
+        outgrown = self._says_sizes(at, miss, resume.measured) and self._outgrown(resume.loose)
         follows = self._shall_follow_sizes(resume.loose)
         outgrown |= follows and miss.effects
         if outgrown:

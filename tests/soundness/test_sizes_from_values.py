@@ -148,6 +148,33 @@ def test_behind_a_change_the_call_goes_on_and_the_next_is_recorded():
     assert count.item() == 12
 
 
+def lengths_of_windows(x, lengths):
+    """As models that cut a series into periods do, each with a length of its own."""
+    parts = []
+    for at in range(len(lengths)):
+        n = lengths[at].item()
+        parts.append(x[: 12 // n * n].reshape(12 // n, n).sum(0).mean())
+    return torch.stack(parts)
+
+
+def test_several_numbers_that_say_sizes_count_together():
+    """Each of the four has a few values: a recording for each of their 81 combinations would be too many."""
+    rows = [[(2, 3, 4)[at // 3**i % 3] for i in range(4)] for at in range(81)]
+
+    def make(trace):
+        count = torch.zeros(())
+
+        def fn(x, lengths):
+            count.add_(1)
+            return lengths_of_windows(x, lengths)
+
+        return trace(fn), [call(torch.arange(12.0), torch.tensor(row)) for row in rows], lambda: [count]
+
+    tracer = agree(make)
+    assert tracer.count("recordings") <= 6, tracer.account()
+    assert tracer.count("hits") >= 70, tracer.account()
+
+
 # ---------------------------------------------------------------- containers and optimizers
 class Output(collections.OrderedDict):
     """As models of transformers give it."""

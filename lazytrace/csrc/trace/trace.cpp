@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/python/pybind_utils.h>
 
 #include <algorithm>
+#include <set>
 
 #include "cpython/carrier.h"
 #include "cpython/ends.h"
@@ -50,6 +51,21 @@ size_t Family::branches(size_t step, int64_t node) const {
   for (auto& trace : through(step, node)) known.push_back(trace->program().steps[step].branch);
   std::sort(known.begin(), known.end());
   return static_cast<size_t>(std::unique(known.begin(), known.end()) - known.begin());
+}
+
+size_t Family::measured() const {
+  std::set<int64_t> nodes;
+  std::set<std::pair<int64_t, int64_t>> known;
+  for (const auto& member : members_) {
+    auto trace = member.lock();
+    if (!trace) continue;
+    for (const Step& step : trace->program().steps) {
+      if (!step.measures) continue;
+      nodes.insert(step.node);
+      known.emplace(step.node, step.branch);
+    }
+  }
+  return known.size() - nodes.size() + 1;
 }
 
 void Trace::join(const std::shared_ptr<Trace>& trace) { trace->family_->add(trace); }

@@ -213,6 +213,9 @@ class Family {
   std::vector<std::shared_ptr<Trace>> through(size_t step, int64_t node) const;
   // How many results of this step have a trace.
   size_t branches(size_t step, int64_t node) const;
+  // The same of all steps together whose number says how large a result is, of which one more each than the
+  // first counts.
+  size_t measured() const;
 
  private:
   std::vector<std::weak_ptr<Trace>> members_;
