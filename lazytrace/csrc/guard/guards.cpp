@@ -1248,6 +1248,28 @@ py::object GuardTree::entries_before(int node, PyObject* container, const Values
   return std::move(before);
 }
 
+namespace {
+// The hooks that a tensor has had, where others were set or taken off since. Under which key one was that is
+// gone nobody has asked.
+bool show_hooks(const at::Tensor& tensor, bool accumulated, PyObject* before, EarlierState* all) {
+  py::object now = py::reinterpret_steal<py::object>(hooks_of(tensor, accumulated));
+  if (now && before &&
+      same_content(py::list(now).ptr(), py::list(py::reinterpret_borrow<py::object>(before)).ptr()))
+    return true;
+  PyObject* dict = dict_of_hooks(tensor, accumulated);
+  if (!dict || !PyDict_Check(dict) || !before) return false;
+  py::dict content;
+  for (py::handle hook : py::reinterpret_borrow<py::tuple>(before)) {
+    PyObject *key, *one, *found = nullptr;
+    for (Py_ssize_t at = 0; !found && PyDict_Next(dict, &at, &key, &one);)
+      if (one == hook.ptr() && !content.contains(py::handle(key))) found = key;
+    content[found ? py::reinterpret_borrow<py::object>(found)
+                  : py::module_::import("builtins").attr("object")()] = hook;
+  }
+  return all->add(place_of_kind(Effect::Kind::Content), dict, std::move(content));
+}
+}  // namespace
+
 bool GuardTree::earlier(const Values& found, PyObject* const* roots, size_t count,
                         const std::vector<PyObject*>& inputs, EarlierState* all) const {
   auto stays = [&](size_t i, PyObject* owner, Values* now) {
@@ -1257,6 +1279,8 @@ bool GuardTree::earlier(const Values& found, PyObject* const* roots, size_t coun
     size_t held = now->held.size();
     PyObject* value = read(g, owner, roots, count, now);
     if (PyErr_Occurred()) PyErr_Clear();
+    if (g.access == Access::Hooks && owner)
+      return !show_hooks(THPVariable_Unpack(owner), g.index == 1, before, all);
     bool made = !is_of_live_list(g.access) && (g.access == Access::Specials || now->held.size() > held);
     if (made) return false;  // check() asks
     bool constants = value && before && is_immutable(value) && is_immutable(before);

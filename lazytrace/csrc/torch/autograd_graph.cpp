@@ -205,6 +205,15 @@ PyObject* hooks_of(const at::Tensor& tensor, bool accumulated) {
   return hooks;
 }
 
+PyObject* dict_of_hooks(const at::Tensor& tensor, bool accumulated) {
+  auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  if (!meta) return nullptr;
+  if (accumulated) return meta->post_acc_grad_hooks_ ? dict_of(*meta->post_acc_grad_hooks_) : nullptr;
+  for (auto& hook : meta->hooks_)
+    if (PyObject* dict = dict_of(*hook)) return dict;
+  return nullptr;
+}
+
 bool has_hooks(const at::Tensor& tensor) {
   auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
   if (!meta) return false;

@@ -76,5 +76,7 @@ bool has_other_hooks(const at::Tensor& leaf);
 
 // What Tensor.register_hook, or register_post_accumulate_grad_hook, has set on it, as a tuple. Needs the GIL.
 PyObject* hooks_of(const at::Tensor& tensor, bool accumulated);
+// The dict that Python's hooks lie in, borrowed; null where there are none.
+PyObject* dict_of_hooks(const at::Tensor& tensor, bool accumulated);
 
 }  // namespace lazytrace

@@ -297,6 +297,41 @@ void Recorder::refuse_constants(const std::vector<c10::IValue>& arguments, const
   }
 }
 
+namespace {
+// The tensors that an operator writes to, and how large they are before it does: out= gives an empty one
+// whatever size it takes.
+class Written {
+ public:
+  Written(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments) {
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
+      if (!alias || !alias->isWrite()) continue;
+      if (arguments[i].isTensor()) add(arguments[i].toTensor());
+      if (!arguments[i].isTensorList()) continue;
+      for (const at::Tensor& tensor : arguments[i].toTensorVector()) add(tensor);
+    }
+  }
+  template <typename F>
+  void each_resized(F visit) const {
+    for (auto& [tensor, sizes] : tensors_)
+      if (tensor.sizes() != at::IntArrayRef(sizes)) visit(tensor);
+  }
+
+ private:
+  void add(const at::Tensor& tensor) {
+    if (tensor.defined() && storage_of(tensor)) tensors_.emplace_back(tensor, tensor.sizes());
+  }
+  std::vector<std::pair<at::Tensor, c10::SmallVector<int64_t, 5>>> tensors_;
+};
+}  // namespace
+
+// A function that runs again is handed such a tensor as it is by then, and would have asked its size before.
+void Recorder::note_resized(const at::Tensor& tensor, const c10::OperatorHandle& op) {
+  note_changed_look(true);
+  if (origins_.known(tensor) && sizes_.results_are_loose()) sizes_.set(register_of(tensor), true);
+  resuming_.end(op.schema().name() + " changes the size of what it writes to");
+}
+
 void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack,
                                Sizes::Lifted lifted) {
   const auto& schema = op.schema();
@@ -326,7 +361,10 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   if (facts.forward_mode) fail(say(reason::ForwardMode));
   note_kernel(op, &step);
   note_effects(op, facts, before, &step);
+  Written written(schema, before);
   run_watched(op, [&] { run_plain(op, stack); });
+  if (!facts.changes_metadata)
+    written.each_resized([&](const at::Tensor& tensor) { note_resized(tensor, op); });
   refuse_constants(before, *stack, step);
   if (facts.view) read_blanks(before, *stack, returns);
   // Composite operators (dropout, lstm) carry no tag that says that they draw random numbers.

@@ -352,6 +352,7 @@ class Recorder {
     program_->changes_looks |= changed;
     moves_memory_ |= changed;
   }
+  void note_resized(const at::Tensor& tensor, const c10::OperatorHandle& op);
   void note_owner(const OperatorFacts& facts, const Step& step);
   bool gives_its_number(const at::Tensor& tensor, const Step& step) const;
   bool raises_by_itself();
