@@ -90,4 +90,4 @@ def test_set_in_a_replay(change, behind):
         steps = [call(X()), call(X() * 2), call(X() * 3), switch, call(X()), switch, call(X()), call(X() * 2)]
         return trace(fn), steps, watch
 
-    check(make, hits=1, eager="changed Python state")
+    check(make, hits=1, eager="resumes-after-opaque")

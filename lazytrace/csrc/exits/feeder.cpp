@@ -93,6 +93,73 @@ std::string Feeder::difference_of_results(const Step& made) const {
   return same ? "" : made.op.schema().name() + ", whose results are other tensors";
 }
 
+namespace {
+// Of the tensor that torch makes of a number.
+bool is_number_tensor(const Argument& argument) {
+  if (argument.kind == Argument::Kind::NumberTensor) return true;
+  return argument.kind == Argument::Kind::Constant && argument.constant.isTensor() &&
+         argument.constant.toTensor().defined() &&
+         argument.constant.toTensor().unsafeGetTensorImpl()->is_wrapped_number();
+}
+
+bool is_one_number(const Argument& argument) {
+  return argument.kind == Argument::Kind::Number || is_number_tensor(argument) ||
+         (argument.kind == Argument::Kind::Constant && argument.constant.isScalar());
+}
+
+// How many numbers are in the list; -1 of anything else.
+int64_t numbers_in(const Argument& argument) {
+  if (argument.kind == Argument::Kind::Numbers) return static_cast<int64_t>(argument.list.size());
+  bool list = argument.kind == Argument::Kind::Constant && argument.constant.isIntList();
+  return list ? static_cast<int64_t>(argument.constant.toIntList().size()) : -1;
+}
+
+// The value of the argument, or of the `i`-th in a list of numbers.
+c10::IValue number_in(const Argument& argument, size_t i, c10::function_ref<c10::IValue(int)> value) {
+  if (argument.kind == Argument::Kind::Constant && argument.constant.isIntList())
+    return argument.constant.toIntList().get(i);
+  if (argument.kind == Argument::Kind::Constant)
+    return argument.constant.isTensor() ? c10::IValue(argument.constant.toTensor().item())
+                                        : argument.constant;
+  if (argument.kind != Argument::Kind::Numbers) return value(argument.reg);
+  return argument.list[i] < 0 ? argument.constant.toListRef()[i] : value(argument.list[i]);
+}
+}  // namespace
+
+bool Feeder::is_alike(const Step& made, c10::function_ref<c10::IValue(int)> value) const {
+  const Step& step = expected();
+  bool same = step.op == made.op && step.kind == made.kind && step.modes == made.modes &&
+              step.arguments.size() == made.arguments.size() &&
+              (!step.opaque || step.opaque->name == made.opaque->name);
+  c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
+  auto then = [&](int id) {
+    auto at = static_cast<size_t>(id);
+    return to_ivalue(resume_->program->numbers[at], resume_->numbers[at]);
+  };
+  for (size_t i = 0; same && i < step.arguments.size(); ++i) {
+    const Argument &a = step.arguments[i], &b = made.arguments[i];
+    if (same_argument(a, b)) continue;
+    int64_t count = numbers_in(a);
+    bool lists = count >= 0 && count == numbers_in(b);
+    same = lists || (is_one_number(a) && is_one_number(b) && is_number_tensor(a) == is_number_tensor(b));
+    for (size_t j = 0; same && j < (lists ? static_cast<size_t>(count) : 1); ++j)
+      same = same_value(number_in(a, j, then), number_in(b, j, value));
+  }
+  return same;
+}
+
+bool Feeder::gives_alike(const Step& made) const {
+  const Step& step = expected();
+  if (step.results.size() != made.results.size()) return false;
+  if (step.opaque && step.opaque->gives_numbers) return true;
+  for (size_t i = 0; i < step.results.size(); ++i) {
+    bool numbers =
+        step.results[i].kind == Result::Kind::Number && made.results[i].kind == step.results[i].kind;
+    if (!numbers && !same_registers(step.results[i], made.results[i])) return false;
+  }
+  return true;
+}
+
 c10::IValue Feeder::result(const Result& result) const {
   auto tensor = [&](const Result& one) { return one.reg >= 0 ? resume_->registers[one.reg] : at::Tensor(); };
   switch (result.kind) {

@@ -39,6 +39,11 @@ class Feeder {
   std::string difference(const Step& made) const;
   // The same of the registers of the results; not asked of the exit itself.
   std::string difference_of_results(const Step& made) const;
+  // Whether it is that step but for which numbers its arguments are, as they have the values that those had;
+  // `value`: of a number of the recording.
+  bool is_alike(const Step& made, c10::function_ref<c10::IValue(int)> value) const;
+  // Whether its results are those but for which numbers they are.
+  bool gives_alike(const Step& made) const;
 
   // What the step gave, put on the stack. An exception that it raised is raised again.
   void give(torch::jit::Stack* stack) const;

@@ -10,6 +10,7 @@
 
 #include "exits/feeder.h"
 #include "record/operators/lent.h"
+#include "record/operators/number_recorder.h"
 #include "record/operators/origins.h"
 #include "record/operators/own_regions.h"
 
@@ -60,8 +61,9 @@ class Feeding {
   // Whether the step at the exit has warned.
   bool warned() const { return at_exit() && feeder_->warned(); }
 
-  // Raises where the step that was asked for is not the one that ran.
-  void expect(const Step& made) const;
+  // Raises where the step that was asked for is not the one that ran. False: it is, but for which numbers its
+  // values are, as the function has come to them by another path; then no program is made of the recording.
+  bool expect(const Step& made, const NumberRecorder* numbers) const;
   void expect_opaque() const;
   // Whether the next step is an opaque one of this name, behind at most so many that read numbers.
   bool expects(const std::string& name, size_t reads) const {
@@ -91,8 +93,8 @@ class Feeding {
   // Python made this tensor itself (`x.data`), and goes on with it.
   void replace(int reg, const at::Tensor& tensor) { feeder_->replace(reg, tensor); }
 
-  // Makes of the step that was asked for the one that ran, and goes on to the next.
-  void take_over(Step* step);
+  // Makes of the step that was asked for the one that ran, and goes on to the next. False as above.
+  bool take_over(Step* step, const NumberRecorder* numbers);
 
   // The function has ended, wherever it was by then.
   void leave_region() { region_.end(); }

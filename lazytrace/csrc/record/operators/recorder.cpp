@@ -431,13 +431,22 @@ bool Recorder::leaves_out_reads() {
   return !feeding();
 }
 
+// Where it comes to its numbers by another path than then, other traces would find other values there.
+void Recorder::expect(const Step& step) {
+  if (!feeding_.expect(step, numbers())) fail_to_resume(step);
+}
+
+void Recorder::fail_to_resume(const Step& step) {
+  fail(say(reason::ResumesOtherwise, step.opaque ? step.opaque->name : step.op.schema().name()));
+}
+
 // While feeding: the operator has run, and Python is given what it gave.
 void Recorder::feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack, Step step) {
   if (leaves_out_reads()) return run_plain(op, stack);
   const OperatorFacts& facts = facts_of(op);
   const Step& expected = feeding_.expected();
   size_t returns = op.schema().returns().size();
-  feeding_.expect(step);
+  expect(step);
   const std::vector<c10::IValue> arguments(
       stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()), stack->end());
   bool refilled = (expected.kind == Step::Kind::Literal && facts.blank_factory) || expected.filled;
@@ -701,7 +710,7 @@ void Recorder::push(Step step) {
   refuse_in_block();
   step.region = regions_.current();
   if (feeding()) {
-    feeding_.take_over(&step);
+    if (!feeding_.take_over(&step, numbers())) fail_to_resume(step);
     if (step.opaque && step.opaque->touches) fail(say(reason::ResumesAfterOpaque, step.opaque->name));
     program_->random |= step.random;
     program_->effects |= step.effect;
@@ -1091,6 +1100,8 @@ void Recorder::fix_sizes(const std::vector<c10::IValue>& arguments, Sizes::Lifte
 void Recorder::read_number(int id, const c10::IValue& value) {
   if (stopped() || raises_by_itself()) return;
   if (inside_operator()) return fail(say(reason::SizesInOperator));
+  // What a function that runs again looks at besides is there to see.
+  if (failed() && feeding() && feeding_.expected().kind != Step::Kind::Read) return;
   static auto handle = c10::Dispatcher::singleton().findSchemaOrThrow("aten::detach", "");
   Step step(Step::Kind::Read, handle);
   step.place = place;
@@ -1366,7 +1377,7 @@ at::Tensor Recorder::read_gradient(const at::Tensor& tensor) {
   meet_gradient(tensor, step.arguments[0].reg);
   at::Tensor value = tensor.grad();
   if (feeding()) {
-    feeding_.expect(step);
+    expect(step);
     torch::jit::Stack stack;
     feeding_.give(&stack);
     feeding_.turn(feeding_.expected().results[0], stack.at(0));
@@ -1461,7 +1472,7 @@ bool Recorder::write_gradient(const at::Tensor& tensor, const at::Tensor& value)
   met_gradients_.insert(step.arguments[0].reg);
   step.effect = origins_.is_external(tensor);
   program_->effects |= step.effect;
-  if (fed) feeding_.expect(step);
+  if (fed) expect(step);
   push(std::move(step));
   return !fed;
 }
@@ -1482,7 +1493,7 @@ bool Recorder::write_requires_grad(const at::Tensor& tensor, bool value) {
   step.effect = program_->effects = program_->changes_looks = true;
   flags_.emplace(tensor.unsafeGetTensorImpl(), tensor.requires_grad());
   known->requires_grad = value;
-  if (feeding()) feeding_.expect(step);
+  if (feeding()) expect(step);
   push(std::move(step));
   return true;
 }
@@ -1559,7 +1570,7 @@ bool Recorder::write_data(const at::Tensor& tensor, const at::Tensor& value) {
   saw_gradients(tensor);
   saw_gradients(value);
   origins_.shows(tensor, value);
-  if (feeding()) feeding_.expect(step);
+  if (feeding()) expect(step);
   push(std::move(step));
   return true;
 }

@@ -357,6 +357,8 @@ class Recorder {
   bool gives_its_number(const at::Tensor& tensor, const Step& step) const;
   bool raises_by_itself();
   bool leaves_out_reads();
+  void expect(const Step& step);
+  void fail_to_resume(const Step& step);
   void note_given(const Step& step);
   void note_gone(Step* step);
   void note_catching(const std::string& name, Step* step);

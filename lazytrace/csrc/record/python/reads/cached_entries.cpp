@@ -246,6 +246,8 @@ py::object CachedEntries::take(PyObject* cache, PyObject* const* args, Py_ssize_
     return py::reinterpret_steal<py::object>(PyMethod_New(entry_filler(), parts.ptr()));
   }
   // A guard finds it. The step is there all the same: a function that runs again knows them by their order.
+  // A replay would count its use for both, where the step can give it.
+  if (written) recorder->fail(say(reason::ResumesOtherwise, kCachedResult));
   if (written || found.ptr() == kNotGiven) return {};
   // A replay that has made an entry has counted all uses before that.
   if (!recorder->comes_to(kBegins)) use_cached(cache, entry.key.ptr(), 1);
