@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.soundness.runner import agree
+from tests.soundness.runner import agree, call, check
 from tests.soundness.test_flat_steps import ENOUGH
 from tests.soundness.test_one_node import (
     agree_to_the_last_bit_but_one,
@@ -228,3 +228,32 @@ def test_a_hook_beside_a_gradient_that_is_asked_for():
     with pytest.raises(RuntimeError, match="has a hook, and the gradient of such a result is asked for"):
         asks(fn(x))
     torch.testing.assert_close(asks(fn(x)), asks(loss_and_scores(x, w, b)), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("written", range(2, 14, 3))
+def test_a_sum_of_all_results(written):
+    """What comes to a result from the caller alone is a number that is expanded, unlike all that comes to it:
+    the node stands for the graph all the same, which could not be built once a weight was written to."""
+
+    def make(trace):
+        torch.manual_seed(0)
+        w, v = (torch.randn(4, 4).div(2).requires_grad_() for _ in range(2))
+
+        def model(x):
+            y = torch.tanh(torch.tanh(x @ w) @ v)
+            return y, y.sum()
+
+        fn = trace(model)
+
+        def step(x, writes):
+            y, total = fn(x)
+            if writes:
+                with torch.no_grad():
+                    w.mul_(1.25)
+            (y.sum() + total).backward()
+            return y, total, y.grad_fn.name()
+
+        steps = [call(torch.randn(3, 4), at == written) for at in range(16)]
+        return step, steps, lambda: (w, v, w.grad, v.grad)
+
+    check(make, hits=12)
