@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -511,6 +513,6 @@ def test_forms_of_many_sizes_are_made_one_after_the_other():
         traced(*rows(2 + at % 4)[0]())
         if forms_at_sizes(traced) > len(made):
             made.append(at)
-    apart = [after - before for before, after in zip(made, made[1:], strict=False)]
+    apart = [after - before for before, after in itertools.pairwise(made)]
     assert len(made) == 4
     assert min(apart) > 4

@@ -34,13 +34,22 @@ struct Cache {
   PyObject* keyword_mark;
 };
 
-// Whether finding the value in a dict runs code of the user's; an object without an __eq__ is found as
+// A pattern of `re` is compared by its code and its text, which may be of a class of the user's.
+bool is_plain_pattern(PyObject* v) {
+  static PyObject* const type = from_module("re", "Pattern").release().ptr();
+  if (reinterpret_cast<PyObject*>(Py_TYPE(v)) != type) return false;
+  auto text = py::reinterpret_steal<py::object>(PyObject_GetAttrString(v, "pattern"));
+  if (!text) PyErr_Clear();
+  return text && (PyUnicode_CheckExact(text.ptr()) || PyBytes_CheckExact(text.ptr()));
+}
+
+// Whether finding the value in a dict runs no code of the user's; an object without an __eq__ is found as
 // itself.
 bool runs_no_code(PyObject* v) {
   PyTypeObject* type = Py_TYPE(v);
   bool by_identity =
       type->tp_hash == PyBaseObject_Type.tp_hash && type->tp_richcompare == PyBaseObject_Type.tp_richcompare;
-  return by_identity || is_key(v);
+  return by_identity || is_key(v) || is_plain_pattern(v);
 }
 
 // What `typing` makes of types, which caches of its own keep: Union[int, str], Tuple[int, ...].

@@ -1182,6 +1182,17 @@ bool may_name_in_error(PyObject* self, PyObject* value) {
 }
 }  // namespace
 
+namespace {
+// The function of `re` that its C code calls for what replaces a match, which it looks up in the module; null
+// where it calls none.
+PyObject* helper_of_re(PyTypeObject* type, const std::string& name) {
+  static PyObject* const substitutes = PyUnicode_InternFromString("_subx");
+  static PyObject* const expands = PyUnicode_InternFromString("_expand");
+  if (std::strcmp(type->tp_name, "re.Pattern") == 0 && (name == "sub" || name == "subn")) return substitutes;
+  return std::strcmp(type->tp_name, "re.Match") == 0 && name == "expand" ? expands : nullptr;
+}
+}  // namespace
+
 void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* self, PyObject* const* args,
                         Py_ssize_t count) {
   if (is_tensor(self)) {
@@ -1240,6 +1251,8 @@ void Calls::call_method(PyTypeObject* type, const std::string& name, PyObject* s
   if (does == Does::Unknown && PyExceptionInstance_Check(self))
     does = method_does(reinterpret_cast<PyTypeObject*>(PyExc_BaseException), name);
   if (does == Does::Unknown) return recorder_->fail("calls ." + name + "() of a " + type_name(self));
+  if (PyObject* helper = count ? helper_of_re(type, name) : nullptr)
+    attributes_->read_module_attribute(PyImport_AddModule("re"), helper);
   auto all = with_self(self, args, count);
   if (does == Does::Binds && binds_its_own(self)) return;
   if (does == Does::Binds) does = Does::Reads;
