@@ -359,6 +359,21 @@ def _size_of_tensor(value: Any) -> Any:
     return _value_of(value) if whole else value
 
 
+def _clamping(function: Callable[..., Any]) -> Callable[..., Any]:
+    """One that takes bounds that are both tensors as they are, and asks one beside a number for its value."""
+
+    def clamp(*args: Any, **kwargs: Any) -> Any:
+        bounds = {**dict(zip(("min", "max"), args[1:], strict=False)), **kwargs}
+        numbers = any(isinstance(bounds.get(name), int | float) for name in ("min", "max"))
+        if numbers and len(args) <= 3 and not has_torch_function((*args, *kwargs.values())):
+            args = (*args[:1], *map(_value_of, args[1:]))
+            kwargs = {name: _value_of(v) if name in ("min", "max") else v for name, v in kwargs.items()}
+            return core.call_as_caller(function, args, kwargs)
+        return called(function, *args, **kwargs)
+
+    return clamp
+
+
 def with_floats(function: Callable[..., Any], name: str, overload: str) -> Callable[..., Any]:
     """What stands for a function of torch that hands floats to the operator as they are."""
 
@@ -418,6 +433,7 @@ def askers() -> dict[Any, Any]:
         sizes[getattr(torch.Tensor, name)] = 1
     sizes[torch.Tensor.bincount] = 2
     sizes[torch.narrow] = sizes[torch.Tensor.narrow] = 3  # where it starts may be a tensor
+    clamps = ("clamp", "clip", "clamp_", "clip_")
     plain: dict[Any, tuple[int, str]] = {one_hot: (1, "one_hot")}
     plain[torch.linspace] = 2, "linspace"  # the ends may be tensors
     return {
@@ -429,5 +445,12 @@ def askers() -> dict[Any, Any]:
         **{
             function: _asking_tensors(function, place, of=_size_of_tensor)
             for function, place in sizes.items()
+        },
+        **{
+            function: _clamping(function)
+            for function in (
+                *(getattr(torch.Tensor, name) for name in clamps),
+                *(getattr(torch, name) for name in clamps),
+            )
         },
     }

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.soundness.runner import Cases, call, check
+from tests.soundness.runner import Cases, agree, call, check
 
 cases = Cases()
 
@@ -169,6 +169,72 @@ def experts_of_a_capacity(trace):
         [call(torch.randn(6 + 2 * (k % 4), 4)) for k in range(24)],
         lambda: list(net.parameters()),
     )
+
+
+# ---------------------------------------------------------------- bounds
+BOUNDS = {
+    "clamp": lambda x, n: x.clamp(0, n),
+    "clamp_": lambda x, n: x.clone().clamp_(0, n - 1),
+    "clip": lambda x, n: torch.clip(x, n, 9),
+    "by_name": lambda x, n: torch.clamp(x, min=-1.5, max=n),
+    "one_by_name": lambda x, n: x.clip(0, max=n),
+    "of_floats": lambda x, n: x.float().clamp_(n / 3, 7.5),
+    "a_flag": lambda x, n: x.clamp(False, n),
+    "both_tensors": lambda x, n: x.clamp(n - 2, n),
+    "one_tensor": lambda x, n: x.clamp(max=n),
+    "a_wide_tensor": lambda x, n: x.clamp(torch.zeros_like(x), n.expand(len(x))),
+}
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["alone", "behind_a_write"])
+@pytest.mark.parametrize("name", BOUNDS)
+def test_a_tensor_is_a_bound(name, kept):
+    """Beside a number torch asks it for its value; the sizes vary as well."""
+
+    def make(trace):
+        total = torch.zeros(1)
+
+        def fn(x, n):
+            if kept:
+                total.add_(1)
+            return BOUNDS[name](x, n), total.clone()
+
+        def batch(k):
+            return torch.arange(1 + k % 5), torch.tensor(3 + 7 * k % 13)
+
+        return trace(fn), [call(*batch(k)) for k in range(20)]
+
+    check(make, hits=17)
+
+
+def odd_bound(name, bound):
+    def make(trace):
+        def fn(x, n):
+            try:
+                return x.clamp(0, bound(n))
+            except (TypeError, RuntimeError) as error:
+                return type(error).__name__, str(error).split("Declaration")[0]
+
+        return trace(fn), [call(torch.arange(5.0), torch.tensor(float(n))) for n in (1, 2, 2, 3, 3)]
+
+    make.__name__ = f"odd_bound_{name}"
+    return make
+
+
+@pytest.mark.parametrize(
+    ("name", "bound"),
+    [
+        ("wide", lambda n: n.expand(5)),
+        ("one_row", lambda n: n.reshape(1)),
+        ("with_a_gradient", lambda n: n.clone().requires_grad_()),
+        ("nan", lambda n: n * float("nan")),
+        ("of_flags", lambda n: n > 1),
+        ("complex", lambda n: n + 1j),
+        ("text", lambda n: "a"),
+    ],
+)
+def test_an_odd_bound(name, bound):
+    agree(odd_bound(name, bound))
 
 
 @cases.parametrize
