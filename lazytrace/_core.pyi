@@ -245,6 +245,7 @@ def configure_exchange(
     keepers: list[Any],
     of_lists: list[Any],
     askers: dict[Any, Any],
+    numbered: Callable[[int], torch.Tensor],
 ) -> None: ...
 def call_with_numbers(
     function: Any, name: str, overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -149,4 +149,5 @@ def configure(by_step: Callable[..., Any]) -> None:
         _KEEPERS,
         [pad_sequence],
         asking,
+        indices.numbered,
     )

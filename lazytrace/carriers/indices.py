@@ -23,11 +23,16 @@ from lazytrace.carriers.classes import (
     read_key,
     with_dims,
 )
-from lazytrace.carriers.functions import item_of, size_of
+from lazytrace.carriers.functions import item_of, largest, size_of
 from lazytrace.carriers.tensors import tensor_of
 from lazytrace.originals import BUILTINS
 
 __builtins__ = BUILTINS
+
+
+def numbered(end: int) -> torch.Tensor:
+    """What torch makes of `range(end)` as an index: how many there are is no matter of Python's."""
+    return torch.arange(largest(end, 0), device="cpu")
 
 
 def _as_dims(key: Any) -> Any:

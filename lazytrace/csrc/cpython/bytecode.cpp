@@ -62,6 +62,45 @@ bool is_argument_alone(PyCodeObject* code, int instruction) {
   return false;
 }
 
+namespace {
+bool takes_key(int opcode) { return opcode == BINARY_SUBSCR || opcode == STORE_SUBSCR; }
+
+// How many of the topmost values the instruction takes, if it is one that code for a part of a key has; -1 of
+// any other.
+int taken_for_part(int opcode, int argument) {
+  if (opcode == BINARY_SUBSCR || opcode == BINARY_OP) return 2;
+  if (opcode == LOAD_ATTR || opcode == LOAD_METHOD) return 1;
+  if (opcode == BUILD_TUPLE || opcode == BUILD_LIST || opcode == BUILD_SLICE) return argument;
+  return only_loads(opcode) ? 0 : -1;
+}
+}  // namespace
+
+int items_before_in_key(PyCodeObject* code, int instruction) {
+  std::vector<uint8_t> bytes = bytecode_of(code);
+  size_t at = static_cast<size_t>(instruction) * 2;
+  while (at < bytes.size() && bytes[at] != CALL) at += 2;
+  auto behind = [&](size_t from) {
+    do from += 2;
+    while (from < bytes.size() && bytes[from] == CACHE);
+    return from;
+  };
+  at = behind(at);
+  if (at < bytes.size() && takes_key(bytes[at])) return 0;
+  // What lies above it by then.
+  for (int above = 0; at < bytes.size(); at = behind(at)) {
+    int opcode = bytes[at], argument = bytes[at + 1];
+    if (opcode == BUILD_TUPLE && argument > above) {
+      size_t next = behind(at);
+      return next < bytes.size() && takes_key(bytes[next]) ? argument - 1 - above : -1;
+    }
+    int taken = taken_for_part(opcode, argument);
+    if (taken < 0 || taken > above) return -1;
+    above += PyCompile_OpcodeStackEffect(opcode, opcode < HAVE_ARGUMENT ? 0 : argument);
+    if (above < 0) return -1;
+  }
+  return -1;
+}
+
 bool is_asked_for_none(PyCodeObject* code, int instruction) {
   std::vector<uint8_t> bytes = bytecode_of(code);
   size_t next = (static_cast<size_t>(instruction) + 1) * 2;

@@ -43,6 +43,10 @@ bool is_asked_for_none(PyCodeObject* code, int instruction);
 // nothing else is done with it.
 bool is_argument_alone(PyCodeObject* code, int instruction);
 
+// Of a call, at this instruction or the next ones: where what it gives is an item of a key, by itself or in a
+// tuple, and nothing else is done with it, how many items of the key lie before it. -1 of any other.
+int items_before_in_key(PyCodeObject* code, int instruction);
+
 // Whether the code may give a variable that a cell holds another value from that instruction on, or a
 // function that it makes may. `slot`: where a frame has the cell.
 bool may_store(PyCodeObject* code, int slot, int from);

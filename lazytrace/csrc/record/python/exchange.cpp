@@ -7,6 +7,7 @@
 #include <cstring>
 #include <unordered_set>
 
+#include "cpython/bytecode.h"
 #include "cpython/callee.h"
 #include "cpython/carrier.h"
 #include "cpython/ends.h"
@@ -28,7 +29,7 @@ namespace {
 struct Configuration {
   AddressMap<PyObject*> callables, askers;
   AddressSet keepers, items, of_lists;
-  py::object indexed, among;
+  py::object indexed, among, numbered;
   std::vector<py::object> held;
 };
 
@@ -210,7 +211,8 @@ bool only_stores(PyObject* callable) {
 
 void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,
                         py::object among, const std::vector<py::object>& keepers,
-                        const std::vector<py::object>& of_lists, const py::dict& askers) {
+                        const std::vector<py::object>& of_lists, const py::dict& askers,
+                        py::object numbered) {
   Configuration& all = configuration();
   auto keep = [&](const py::dict& exchanged, AddressMap<PyObject*>* into) {
     for (auto [from, to] : exchanged) {
@@ -229,6 +231,7 @@ void configure_exchange(const py::dict& callables, const std::vector<py::object>
   for (auto& one : of_lists) all.of_lists.insert(one.ptr());
   all.indexed = std::move(indexed);
   all.among = std::move(among);
+  all.numbered = std::move(numbered);
 }
 
 int number_like(NumberRecorder* numbers, int number, PyObject* like) {
@@ -901,6 +904,17 @@ bool keeps_range(Frame f, PyObject* callable) {
 }  // namespace
 
 namespace {
+// Whether it makes a range of a number that is followed, for the key of a tensor alone: an operator makes the
+// same numbers.
+bool makes_numbers_of_key(Frame f, PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  if (callable != reinterpret_cast<PyObject*>(&PyRange_Type) || count != 1 || !is_carrier(args[0]))
+    return false;
+  int before = items_before_in_key(f.code_object(), f.instruction());
+  constexpr int kCalled = 3;  // the function, what it is bound to, and its argument
+  PyObject* container = before < 0 ? nullptr : f.peek(kCalled + before + 1);
+  return container && THPVariable_CheckExact(container) && !is_sparse(container);
+}
+
 // A list or a tuple of a class that says itself what it holds. What stands for a function would ask it in
 // another way.
 bool says_what_it_holds(PyObject* v) {
@@ -1018,6 +1032,10 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
   if (is_made_of_tensors(*callable, args, count)) {
     expect_operator(f, "sparse_coo_tensor");
     return open_binding(args, count);
+  }
+  if (!told_ && makes_numbers_of_key(f, *callable, args, count)) {
+    handing_ = Handing::Ignored;
+    return swap(callable, configuration().numbered);
   }
   if (!keeps_range(f, *callable) && shows_its_sizes(f, callable, first ? *first : nullptr, numbers))
     return numbers ? open_binding(args, count) : void();

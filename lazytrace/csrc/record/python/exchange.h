@@ -182,9 +182,10 @@ class Exchange {
 // its place whether it holds a number. `keepers`: C callables that store what they are given and look at none
 // of it. `of_lists`: those of `callables` that are given tensors in a list. `askers`: what is called in the
 // place of those that ask a tensor for its value where they want a number, if they are given one.
+// `numbered(n)`: the numbers of range(n), in a tensor.
 void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,
                         py::object among, const std::vector<py::object>& keepers,
-                        const std::vector<py::object>& of_lists, const py::dict& askers);
+                        const std::vector<py::object>& of_lists, const py::dict& askers, py::object numbered);
 // The number as one of the kind of numpy's that `like` is of; as it is where that is no number of numpy's.
 int number_like(NumberRecorder* numbers, int number, PyObject* like);
 // Whether something else is called in its place when it is handed numbers that are followed.
