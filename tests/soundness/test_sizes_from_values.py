@@ -281,3 +281,31 @@ def test_calls_without_tensors(trained):
     tracer = agree(make)
     assert tracer.count("recordings") <= 9, tracer.account()
     assert tracer.count("hits") >= 12, tracer.account()
+
+
+FOUND = {
+    "nonzero": lambda x: (x > 0).nonzero(as_tuple=True),
+    "nonzero_of_torch": lambda x: torch.nonzero(x > 0, as_tuple=True),
+    "nonzero_in_rows": lambda x: torch.nonzero(x > 0),
+    "where": lambda x: torch.where(x > 0),
+    "argwhere": lambda x: torch.argwhere(x > 0),
+    "where_of_a_number": lambda x: torch.where(x.sum() > 0),
+    "the_same_of_one": lambda x: (x[0] > 0).nonzero(as_tuple=True)[0] * 2,
+    "where_of_three": lambda x: torch.where(x > 0, x, 0.0),
+}
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["alone", "behind_a_write"])
+@pytest.mark.parametrize("name", FOUND)
+def test_what_is_found_where_sizes_vary(name, kept):
+    def make(trace):
+        total = torch.zeros(1)
+
+        def fn(x):
+            if kept:
+                total.add_(1)
+            return FOUND[name](x), total.clone()
+
+        return trace(fn), [call(torch.randn(1 + (3 * k) % 5, 3)) for k in range(14)]
+
+    check(make, hits=11)

@@ -130,7 +130,8 @@ const char* operator_of(const std::string& name) {
                 "byte",  "char",   "cpu",  "cuda",     "cfloat", "cdouble", "type",  "to"};
   if (to->count(name)) return "aten::to";
   if (name == "spmm") return "aten::mm";
-  return name == "new" ? "aten::empty" : nullptr;  // of sparse tensors it is another
+  if (name == "nonzero") return "aten::nonzero_numpy";  // in a tuple
+  return name == "new" ? "aten::empty" : nullptr;                   // of sparse tensors it is another
 }
 
 // The name of an operator of torch as a function or a method, or "".
