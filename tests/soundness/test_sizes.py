@@ -640,3 +640,30 @@ def test_slices_of_everything(body):
 
     tracer = agree(make)
     assert tracer.count("hits") >= 5, tracer.account()
+
+
+CONJUGATES = {
+    "conj": lambda x: torch.conj(x) * 2,
+    "resolved": lambda x: x.conj().resolve_conj() + 1,
+    "negative": lambda x: x.resolve_neg() * 3,
+    "itself": lambda x: (x.conj() is x, x.resolve_conj() is x, x * 2),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("before", ["plain", "conjugate", "imaginary"])
+@pytest.mark.parametrize("name", CONJUGATES)
+def test_conjugates(name, before, dtype):
+    """Of a real tensor it is that tensor, of a complex one a view by an operator of another name."""
+
+    def looks(x):
+        if before == "imaginary" and x.is_complex():
+            return x.conj().imag
+        return x if before == "plain" else x.conj()
+
+    def make(trace):
+        return trace(CONJUGATES[name]), [
+            call(looks(torch.randn(n, 2, dtype=dtype))) for n in (4, 6, 5, 7, 0, 4)
+        ]
+
+    check(make, hits=4, recordings=2)

@@ -119,6 +119,9 @@ bool is_sizeless_function(const std::string& name) {
                                        "_is_view",
                                        "__hash__",
                                        "is_distributed",
+                                       "conj",
+                                       "resolve_conj",
+                                       "resolve_neg",
                                        "detach"};
   return names->count(name);
 }
@@ -130,6 +133,7 @@ const char* operator_of(const std::string& name) {
                 "byte",  "char",   "cpu",  "cuda",     "cfloat", "cdouble", "type",  "to"};
   if (to->count(name)) return "aten::to";
   if (name == "spmm") return "aten::mm";
+  if (name == "conj") return "aten::_conj";
   if (name == "nonzero") return "aten::nonzero_numpy";  // in a tuple
   return name == "new" ? "aten::empty" : nullptr;                   // of sparse tensors it is another
 }
