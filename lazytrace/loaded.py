@@ -145,7 +145,9 @@ def _decode_tree(row: Any, depth: int) -> Tree:
         decoded = decode_value(value)
     elif kind == "named":
         name = str(value[0]).rpartition(".")[2]
-        decoded = _named_tuple(name, [str(one) for one in value[1]])
+        fields = [str(one) for one in value[1]]
+        # Sizes have no names, and a named tuple without any has no items.
+        decoded = torch.Size if items and not fields and name == "Size" else _named_tuple(name, fields)
     elif kind == "object":
         decoded = Record
     return Tree(str(kind), int(index), decoded, tuple(_decode_tree(item, depth + 1) for item in items))

@@ -256,6 +256,14 @@ def test_sizes_are_those_of_the_calls(tmp_path):
         loaded(torch.ones(4, 3))
 
 
+def test_a_size_that_is_given_back_is_one(tmp_path):
+    fn = traced(lambda x: (x * 2, x.shape), dynamic=True)
+    fn(X)
+    for shape in (kept(fn, tmp_path, [X])(X)[1], kept(fn, tmp_path, [X, X[:1]])(X[:1])[1]):
+        assert type(shape) is torch.Size
+        assert shape[1:] == X.shape[1:]
+
+
 def test_a_branch_after_an_effect(tmp_path):
     log = torch.zeros(2, 3)
 

@@ -2,6 +2,7 @@
 
 #include <Python.h>
 #include <torch/csrc/Generator.h>
+#include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -304,8 +305,8 @@ PyObject* new_instance(PyTypeObject* type) {
 PyObject* new_named_tuple(PyTypeObject* type, PyObject* items) {
   PyObject* args = PyTuple_Pack(1, items);
   if (!args) return nullptr;
-  PyObject* made =
-      is_struct_sequence(type) ? type->tp_new(type, args, nullptr) : PyTuple_Type.tp_new(type, args, nullptr);
+  bool own = is_struct_sequence(type) || type == &THPSizeType;
+  PyObject* made = own ? type->tp_new(type, args, nullptr) : PyTuple_Type.tp_new(type, args, nullptr);
   Py_DECREF(args);
   return made;
 }

@@ -1,5 +1,6 @@
 #include "program/value_tree.h"
 
+#include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -101,7 +102,7 @@ struct Tree::Builder {
 
   // Whether a tuple is to be taken apart for what is in it.
   bool holds_number(PyObject* v) const {
-    if (!PyTuple_CheckExact(v) && !is_named_tuple(v)) return false;
+    if (!PyTuple_CheckExact(v) && !is_named_tuple(v) && !THPSize_Check(v)) return false;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i)
       if (PyObject* item = PyTuple_GET_ITEM(v, i);
           source.number(item) >= 0 || source.text(item) || holds_number(item))
@@ -113,7 +114,7 @@ struct Tree::Builder {
     if (PyTuple_CheckExact(v) || PyList_CheckExact(v)) {
       tree->kind = PyTuple_CheckExact(v) ? Kind::Tuple : Kind::List;
       sequence(v, tree);
-    } else if (is_named_tuple(v)) {
+    } else if (is_named_tuple(v) || THPSize_Check(v)) {
       tree->kind = Kind::Named;
       tree->value = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(Py_TYPE(v)));
       sequence(v, tree);

@@ -3,6 +3,7 @@
 #include <ATen/ScalarOps.h>
 #include <c10/core/SymInt.h>
 #include <c10/core/SymNodeImpl.h>
+#include <torch/csrc/Size.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/utils/python_symnode.h>
@@ -518,7 +519,8 @@ void NumberRecorder::settle_odd(PyObject* object, int depth) {
   constexpr int kDeepest = 16;
   if (!object || !live() || !has_carriers() || is_followed(object)) return;
   if (depth > kDeepest) return settle_inside(object, depth);
-  if (PyTuple_CheckExact(object) || PyList_CheckExact(object) || is_named_tuple(object)) {
+  if (PyTuple_CheckExact(object) || PyList_CheckExact(object) || is_named_tuple(object) ||
+      THPSize_Check(object)) {
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
       settle_odd(PySequence_Fast_GET_ITEM(object, i), depth + 1);
   } else if (PyDict_CheckExact(object)) {
