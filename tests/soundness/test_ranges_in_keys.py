@@ -106,6 +106,26 @@ def of_a_class_of_its_own(trace):
     return trace(lambda x: x[range(len(x))] * 2), [call(torch.ones(n, 2).as_subclass(Own)) for n in (3, 4, 5)]
 
 
+@cases(eager="writes the address of a function as text")
+def of_a_float(trace):
+    """Python has no range of that."""
+
+    def fn(x):
+        try:
+            return x[range(x.sum().item()), 0]
+        except TypeError as error:
+            return str(error)
+
+    return trace(fn), [call(torch.ones(n, 2)) for n in (2, 2, 3, 3, 4)]
+
+
+@cases(hits=2)
+def of_a_number_of_numpy(trace):
+    return trace(lambda x: x[range(np.prod(x.shape) // 2), 0] * 2), [
+        call(torch.ones(n, 2)) for n in (2, 2, 3, 3, 2, 4)
+    ]
+
+
 @cases(hits=3)
 def beyond_the_end(trace):
     def fn(x):

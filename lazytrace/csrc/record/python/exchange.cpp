@@ -912,8 +912,8 @@ namespace {
 // Whether it makes a range of a number that is followed, for the key of a tensor alone: an operator makes the
 // same numbers.
 bool makes_numbers_of_key(Frame f, PyObject* callable, PyObject* const* args, Py_ssize_t count) {
-  if (callable != reinterpret_cast<PyObject*>(&PyRange_Type) || count != 1 || !is_carrier(args[0]))
-    return false;
+  bool ranges = callable == reinterpret_cast<PyObject*>(&PyRange_Type) && count == 1;
+  if (!ranges || !is_carrier(args[0]) || is_real_carrier(args[0]) || is_long_carrier(args[0])) return false;
   int before = items_before_in_key(f.code_object(), f.instruction());
   constexpr int kCalled = 3;  // the function, what it is bound to, and its argument
   PyObject* container = before < 0 ? nullptr : f.peek(kCalled + before + 1);
