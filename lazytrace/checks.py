@@ -144,6 +144,9 @@ class _Comparing:
     def _values(self, a: torch.Tensor, b: torch.Tensor, wide: Any) -> str:
         if a.layout is not torch.strided or a.is_quantized:
             a, b = (t.dequantize() if t.is_quantized else t.to_dense() for t in (a, b))
+        elif a.stride() == b.stride():
+            a, b = _without_repeats(a), _without_repeats(b)
+            wide = None if wide is None else _without_repeats(wide)
         x, y = _widened(a), _widened(b)
         if x.numel() == 0 or torch.equal(x, y):
             # Not all ints of 64 bits are floats.
@@ -203,6 +206,14 @@ def _equal(a: Any, b: Any, equal_nan: bool) -> bool:
 
 def _widened(t: torch.Tensor) -> torch.Tensor:
     return t.to(torch.complex128 if t.is_complex() else torch.float64).resolve_conj()
+
+
+def _without_repeats(t: torch.Tensor) -> torch.Tensor:
+    """The first entry of each dimension that is expanded: all of them may be more than can be looked at."""
+    for dim in range(t.dim() if t.layout is torch.strided else 0):
+        if t.stride(dim) == 0 and t.size(dim) > 1:
+            t = t.narrow(dim, 0, 1)
+    return t
 
 
 def _as_near(a: torch.Tensor, b: torch.Tensor, wide: torch.Tensor) -> bool:
@@ -429,18 +440,18 @@ def checkpoint_tensors(tensors: Any) -> Callable[[], None]:
     >>> x
     tensor([1., 1.])
     """
-    saved = [(t, t.detach().clone(), _gradient(t)) for t in tensors]
+    saved = [(t, _without_repeats(t.detach()).clone(), _gradient(t)) for t in tensors]
     flags = [(t, t.requires_grad) for t, _, _ in saved if is_leaf(t)]
 
     def restore() -> None:
         with torch.no_grad():
             for tensor, value, (gradient, of_gradient) in saved:
-                if not _identical(tensor, value):
-                    tensor.copy_(value)
+                if not _identical(_without_repeats(tensor), value):
+                    _without_repeats(tensor).copy_(value)
                 if is_leaf(tensor):
                     tensor.grad = gradient
-                if gradient is not None and not _identical(gradient, of_gradient):
-                    gradient.copy_(of_gradient)
+                if gradient is not None and not _identical(_without_repeats(gradient), of_gradient):
+                    _without_repeats(gradient).copy_(of_gradient)
         for tensor, flag in flags:
             if is_leaf(tensor) and tensor.requires_grad is not flag:
                 tensor.requires_grad_(flag)
@@ -450,7 +461,7 @@ def checkpoint_tensors(tensors: Any) -> Callable[[], None]:
 
 def _gradient(tensor: torch.Tensor) -> tuple[torch.Tensor | None, Any]:
     gradient = tensor.grad if is_leaf(tensor) else None
-    return gradient, None if gradient is None else gradient.detach().clone()
+    return gradient, None if gradient is None else _without_repeats(gradient.detach()).clone()
 
 
 def _identical(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -250,8 +250,9 @@ def _sizes_of(args: tuple[Any, ...]) -> Any:
 
 
 def new(tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """What `tensor.new` makes of sizes that are followed."""
-    sizes = _sizes_of(args) if not kwargs and tensor.layout is torch.strided else None
+    """What `tensor.new` makes of sizes that are followed. Of special kinds of tensors it makes none."""
+    special = tensor.layout is not torch.strided or tensor.is_quantized or tensor.is_conj() or tensor.is_neg()
+    sizes = None if kwargs or special else _sizes_of(args)
     if sizes is None or has_torch_function((tensor,)):
         return call_plainly(torch.Tensor.new, (tensor, *args), kwargs)
     return torch.Tensor.new_empty(tensor, sizes)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.soundness.runner import Cases, call, check
+from tests.soundness.runner import Cases, agree, call, check
 
 cases = Cases()
 
@@ -92,6 +92,32 @@ def sizes_below_zero(trace):
             return str(error)
 
     return trace(fn), [call(torch.ones(n)) for n in (2, 3, 4, 5, 1, 7)]
+
+
+SPECIAL = {
+    "conjugate": lambda x: x.to(torch.complex64).conj(),
+    "negative": lambda x: torch._neg_view(x),
+    "quantized": lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+}
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_tensors(name):
+    """Of these torch makes no new one, or in its own way."""
+
+    def make(trace):
+        special = SPECIAL[name]
+
+        def fn(x):
+            try:
+                made = special(x).new(x.shape[0], 2)
+            except RuntimeError as error:
+                return type(error), str(error)
+            return made.dtype, made.shape, made.is_neg(), made.is_conj()
+
+        return trace(fn), [call(torch.ones(n, 3)) for n in (2, 3, 5, 2, 1, 7, 0)]
+
+    assert agree(make).count("recordings")
 
 
 @cases(hits=2)

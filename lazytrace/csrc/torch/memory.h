@@ -11,6 +11,9 @@ c10::Storage copy_of_memory(const c10::Storage& memory);
 void put_memory(const c10::Storage& memory, const c10::Storage& from);
 // Whether both hold the same. Waits for a GPU.
 bool same_memory(const c10::Storage& a, const c10::Storage& b);
+// The first entry of each dimension along which it holds the same again, as an expanded tensor does: without
+// these it is no larger than its memory.
+at::Tensor without_repeats(const at::Tensor& tensor);
 // Whether two tensors of one dtype, size and device hold the same bits.
 bool same_bits(const at::Tensor& a, const at::Tensor& b);
 // How often its memory was written to, as far as torch counts that: tensors of inference mode have no count.
