@@ -27,45 +27,98 @@ def as_scalar(x, number):
     return torch.add(x, x, alpha=number)
 
 
-@pytest.mark.parametrize("use", [as_tensor, as_scalar], ids=lambda use: use.__name__)
-@pytest.mark.parametrize("value", [1, 1.0], ids=["int", "float"])
-def test_two_owners_that_become_one(use, value):
-    """What was constant under one name is followed under the other, which it has by then, too."""
+def as_entry(x, number):
+    return torch.tensor([number, 1.0])[0] * x
+
+
+def as_condition(x, number):
+    return x * number if number > 0 else x
+
+
+def as_loop(x, number):
+    return sum(x for _ in range(int(number)))
+
+
+USES = [as_tensor, as_scalar, as_entry, as_condition, as_loop]
+
+
+def owners(use, value, *, both):
+    """`second` is another object for a while, whose number is followed; that of `first` if both are."""
 
     def make(trace):
         state = Holder(log=[], count=torch.zeros(2))
         one, other = Valued(value), Valued(value * 3)
-        state.first = state.second = one
+        state.first, state.second = one, other
 
-        def fn(x, owner):
-            isinstance(owner, list)
+        def fn(x):
             state.second.value  # noqa: B018
             y = use(x, state.first.value)
             state.log.append(f"{y.sum().item():.3f}")
             state.count.add_(1)
             return y + state.count[0] if y.sum().item() > 50 else y
 
-        def set_one():
-            one.value = value * 2
-
-        def part():
-            state.second = other
-
-        def set_other():
-            other.value = value * 9
+        def change(owner, factor):
+            return lambda: setattr(owner, "value", value * factor)
 
         def join():
             state.second = one
 
         x = torch.ones(3)
-        steps = [call(x, one), set_one, call(x, one), part, call(x * 2, other), set_other, call(x * 2, other)]
-        return (
-            trace(fn),
-            [*steps, join, call(x * 30, one), call(x * 30, one)],
-            lambda: (state.log, state.count),
-        )
+        steps = [call(x), change(other, 4), call(x), change(other, 9), call(x)]
+        if both:
+            steps += [change(one, 2), call(x), change(one, 3), call(x), change(other, 7), call(x)]
+        return trace(fn), [*steps, join, *[call(x * 30)] * 3, call(x)], lambda: (state.log, state.count)
 
-    check(make, hits=1, eager=OTHERWISE)
+    return make
+
+
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
+@pytest.mark.parametrize("value", [1, 1.0], ids=["int", "float"])
+def test_two_owners_that_become_one(use, value):
+    """What was constant under one name would be followed under the other, which it has by then, too."""
+    check(owners(use, value, both=False), hits=2, recordings=4)
+
+
+@pytest.mark.parametrize("use", USES, ids=lambda use: use.__name__)
+@pytest.mark.parametrize("value", [1, 1.0], ids=["int", "float"])
+def test_two_owners_that_are_followed(use, value):
+    check(owners(use, value, both=True), hits=2, eager=OTHERWISE)
+
+
+HELD = {
+    "lists": (lambda n: [n, 1], lambda owner: owner[0], lambda owner, n: owner.__setitem__(0, n)),
+    "lists_gone_through": (lambda n: [n, 1], sum, lambda owner, n: owner.__setitem__(0, n)),
+    "dicts": (lambda n: {"n": n}, lambda owner: owner["n"], lambda owner, n: owner.update(n=n)),
+    "values": (lambda n: {"n": n}, lambda owner: sum(owner.values()), lambda owner, n: owner.update(n=n)),
+    "inner_ones": (
+        lambda n: Valued(Valued(n)),
+        lambda owner: owner.value.value,
+        lambda owner, n: setattr(owner.value, "value", n),
+    ),
+}
+
+
+@pytest.mark.parametrize("held", HELD)
+def test_two_containers_that_become_one(held):
+    make_one, read, write = HELD[held]
+
+    def make(trace):
+        one, other = make_one(2), make_one(3)
+        state = Holder(first=one, second=other, count=torch.zeros(1))
+
+        def fn(x):
+            y = torch.as_tensor(read(state.second)) * x + torch.tensor(read(state.first))
+            state.count.add_(1)
+            return y * 2 + state.count if y.sum().item() > 500 else y
+
+        def join():
+            state.second = one
+
+        x = torch.ones(3)
+        steps = [call(x), lambda: write(other, 5), call(x), lambda: write(other, 7), call(x), join]
+        return trace(fn), [*steps, *[call(x * 300)] * 3, call(x)], lambda: state.count
+
+    check(make, hits=2)
 
 
 @cases(hits=3, eager=OTHERWISE)

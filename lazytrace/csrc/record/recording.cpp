@@ -1166,6 +1166,46 @@ void Recording::fix_state(const Trace& trace, const Program& program) {
   }
 }
 
+namespace {
+bool is_number(const Guard& guard) {
+  PyObject* value = guard.expect == Expect::Constant ? guard.value.ptr() : nullptr;
+  return value && (is_float_of_any_kind(value) || PyLong_Check(value));
+}
+
+// Whether both would be one number, were their owners one object.
+bool may_be_one(const Guard& a, const Guard& b) {
+  auto of_list = [](const Guard& guard) {
+    return guard.access == Access::At || is_of_live_list(guard.access);
+  };
+  if (of_list(a) || of_list(b)) return of_list(a) && of_list(b);
+  if (a.access == Access::ValueAt || b.access == Access::ValueAt) {
+    auto of_dict = [](Access access) { return access == Access::ValueAt || access == Access::Item; };
+    return of_dict(a.access) && of_dict(b.access);
+  }
+  if (a.access != b.access || a.index != b.index || !a.key != !b.key) return false;
+  return a.key.is(b.key) || (a.key && same_immutable(a.key.ptr(), b.key.ptr()));
+}
+}  // namespace
+
+// Two objects, of which the number of one is followed and that of the other is a constant. A function that
+// runs again knows an object by the first name that it has met. Were both one by then, the constant would be
+// followed.
+void Recording::fix_owners(const Trace& trace, const Program& program) {
+  bool stays = program.effects || program.random || program.python_between || !trace.effects_.empty();
+  std::vector<int> followed, constant;
+  for (int node = 0; stays && node < static_cast<int>(tree_.size()); ++node)
+    if (is_number(tree_[node]) && tree_[node].parent >= 0)
+      (tree_[node].loose ? followed : constant).push_back(node);
+  for (int one : followed)
+    for (int other : constant) {
+      if (!may_be_one(tree_[one], tree_[other])) continue;
+      int owner = tree_.first_of(tree_[one].parent), another = tree_.first_of(tree_[other].parent);
+      if (owner == another) continue;
+      tree_.expect_distinct(owner);
+      tree_.expect_distinct(another);
+    }
+}
+
 // Each write that a step finds is made at the end, too: by itself, or by that of its container, which was
 // taken over later. Where a step finds that one, too, a replay could not tell which of the two a place is to
 // show.
@@ -1255,6 +1295,7 @@ std::shared_ptr<Trace> Recording::finish(py::object result, bool prove) {
   program->scopes = observer_.take_scopes();
   if (!renumber(trace.get(), program.get())) recorder_.fail(say(reason::GoneAfterwards));
   fix_state(*trace, *program);
+  fix_owners(*trace, *program);
   judge_early_writes(trace.get(), *program);
   if (recorder_.failed()) return nullptr;
   if (!prove) trace->first_.clear();

@@ -167,6 +167,7 @@ class Recording {
   void fix_followed(const std::unordered_set<PyObject*>& carriers);
   bool renumber(Trace* trace, Program* program);
   void fix_state(const Trace& trace, const Program& program);
+  void fix_owners(const Trace& trace, const Program& program);
   void judge_early_writes(Trace* trace, const Program& program);
 
   double seconds_lowering_ = 0;
