@@ -43,6 +43,31 @@ def two_at_once(trace):
     return trace(fn), growing(), lambda: total.clone()
 
 
+@pytest.mark.parametrize("fails", [False, True], ids=["branch", "error"])
+@pytest.mark.parametrize("asked", [False, True], ids=["behind", "before"])
+def test_recorded_where_it_stays_empty(asked, fails):
+    """At other calls it is given more, and a function that runs again finds it with as much."""
+
+    def make(trace):
+        state = Holder(count=torch.zeros(1))
+
+        def fn(x):
+            state.count.add_(1)
+            out = torch.empty(0)
+            size = out.numel() if asked else 0
+            torch.masked_select(x, x > 2, out=out)
+            y = torch.ones(out.shape) + size
+            torch.masked_select(x + 1, x > (1 if fails else 4), out=out)
+            if fails:
+                return out + y
+            return out * 2 if out.sum().item() > 12 else (out, y)
+
+        rows = [call(torch.arange(n * 1.0)) for n in (2, 3, 2, 1, 4, 9, 5, 3, 4, 1, 2, 9, 2, 0, 7)]
+        return trace(fn), rows, lambda: state.count
+
+    check(make, eager=ENDS)
+
+
 def asks_its_size(trace):
     state = Holder(log=[])
 

@@ -306,22 +306,31 @@ class Written {
     for (size_t i = 0; i < arguments.size(); ++i) {
       const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
       if (!alias || !alias->isWrite()) continue;
-      if (arguments[i].isTensor()) add(arguments[i].toTensor());
+      bool out = schema.arguments()[i].kwarg_only();
+      if (arguments[i].isTensor()) add(arguments[i].toTensor(), out);
       if (!arguments[i].isTensorList()) continue;
-      for (const at::Tensor& tensor : arguments[i].toTensorVector()) add(tensor);
+      for (const at::Tensor& tensor : arguments[i].toTensorVector()) add(tensor, out);
     }
   }
+  // An empty one that stays so, too: at another call it may be given more.
   template <typename F>
   void each_resized(F visit) const {
-    for (auto& [tensor, sizes] : tensors_)
-      if (tensor.sizes() != at::IntArrayRef(sizes)) visit(tensor);
+    for (const One& one : tensors_)
+      if ((one.out && one.tensor.numel() == 0) || one.tensor.sizes() != at::IntArrayRef(one.sizes))
+        visit(one.tensor);
   }
 
  private:
-  void add(const at::Tensor& tensor) {
-    if (tensor.defined() && storage_of(tensor)) tensors_.emplace_back(tensor, tensor.sizes());
+  struct One {
+    at::Tensor tensor;
+    c10::SmallVector<int64_t, 5> sizes;
+    bool out;
+  };
+  void add(const at::Tensor& tensor, bool out) {
+    if (tensor.defined() && storage_of(tensor))
+      tensors_.push_back({tensor, {tensor.sizes().begin(), tensor.sizes().end()}, out});
   }
-  std::vector<std::pair<at::Tensor, c10::SmallVector<int64_t, 5>>> tensors_;
+  std::vector<One> tensors_;
 };
 }  // namespace
 
