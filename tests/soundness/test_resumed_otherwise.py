@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import numpy as np
 import pytest
 import torch
 
@@ -90,6 +91,16 @@ HELD = {
     "lists_gone_through": (lambda n: [n, 1], sum, lambda owner, n: owner.__setitem__(0, n)),
     "dicts": (lambda n: {"n": n}, lambda owner: owner["n"], lambda owner, n: owner.update(n=n)),
     "values": (lambda n: {"n": n}, lambda owner: sum(owner.values()), lambda owner, n: owner.update(n=n)),
+    "tuples": (
+        lambda n: Valued((n, 1)),
+        lambda owner: owner.value[0],
+        lambda owner, n: setattr(owner, "value", (n, 1)),
+    ),
+    "numbers_of_numpy": (
+        lambda n: Valued(np.int64(n)),
+        lambda owner: owner.value * 2,
+        lambda owner, n: setattr(owner, "value", np.int64(n)),
+    ),
     "inner_ones": (
         lambda n: Valued(Valued(n)),
         lambda owner: owner.value.value,
@@ -117,6 +128,32 @@ def test_two_containers_that_become_one(held):
         x = torch.ones(3)
         steps = [call(x), lambda: write(other, 5), call(x), lambda: write(other, 7), call(x), join]
         return trace(fn), [*steps, *[call(x * 300)] * 3, call(x)], lambda: state.count
+
+    check(make, hits=2)
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.float32], ids=lambda kind: kind.__name__)
+def test_one_number_in_two_owners(kind):
+    """It shows which one it is, and is one number wherever it lies."""
+
+    def make(trace):
+        one, other = Valued(kind(2)), Valued(kind(3))
+        count = torch.zeros(1)
+
+        def fn(x):
+            y = torch.tensor(other.value * 2) * x + torch.tensor(one.value * 3)
+            count.add_(1)
+            return y * 2 + count if y.sum().item() > 500 else y
+
+        def change(n):
+            return lambda: setattr(other, "value", kind(n))
+
+        def share():
+            other.value = one.value
+
+        x = torch.ones(3)
+        steps = [call(x), change(5), call(x), change(7), call(x), share, *[call(x * 300)] * 3, call(x)]
+        return trace(fn), steps, lambda: count
 
     check(make, hits=2)
 

@@ -1167,9 +1167,23 @@ void Recording::fix_state(const Trace& trace, const Program& program) {
 }
 
 namespace {
+// Or a tuple, which may hold some.
 bool is_number(const Guard& guard) {
   PyObject* value = guard.expect == Expect::Constant ? guard.value.ptr() : nullptr;
-  return value && (is_float_of_any_kind(value) || PyLong_Check(value));
+  return value &&
+         (is_float_of_any_kind(value) || is_int64(value) || PyLong_Check(value) || PyTuple_CheckExact(value));
+}
+
+bool shows_which_it_is(const Guard& guard) {
+  return is_float32(guard.value.ptr()) || is_int64(guard.value.ptr());
+}
+
+// The items of a tuple are followed one by one: of such a one, the tuple.
+int place_of_number(const GuardTree& tree, int node) {
+  int parent = tree[node].parent;
+  const Guard& holder = tree[parent];
+  bool item = holder.expect == Expect::Type && holder.raw == reinterpret_cast<PyObject*>(&PyTuple_Type);
+  return item && holder.parent >= 0 ? parent : node;
 }
 
 // Whether both would be one number, were their owners one object.
@@ -1196,14 +1210,20 @@ void Recording::fix_owners(const Trace& trace, const Program& program) {
   for (int node = 0; stays && node < static_cast<int>(tree_.size()); ++node)
     if (is_number(tree_[node]) && tree_[node].parent >= 0)
       (tree_[node].loose ? followed : constant).push_back(node);
-  for (int one : followed)
+  std::unordered_set<int> apart;
+  auto keep_apart = [&](int one, int other) {
+    if (one != other) apart.insert({one, other});
+  };
+  for (int one : followed) {
+    int place = place_of_number(tree_, one);
     for (int other : constant) {
-      if (!may_be_one(tree_[one], tree_[other])) continue;
-      int owner = tree_.first_of(tree_[one].parent), another = tree_.first_of(tree_[other].parent);
-      if (owner == another) continue;
-      tree_.expect_distinct(owner);
-      tree_.expect_distinct(another);
+      if (may_be_one(tree_[place], tree_[other]))
+        keep_apart(tree_.first_of(tree_[place].parent), tree_.first_of(tree_[other].parent));
+      if (shows_which_it_is(tree_[one]) && shows_which_it_is(tree_[other]))
+        keep_apart(tree_.first_of(one), tree_.first_of(other));
     }
+  }
+  for (int node : apart) tree_.expect_distinct(node);
 }
 
 // Each write that a step finds is made at the end, too: by itself, or by that of its container, which was
