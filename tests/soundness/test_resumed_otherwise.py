@@ -158,6 +158,24 @@ def test_one_number_in_two_owners(kind):
     check(make, hits=2)
 
 
+@cases(hits=3, recordings=2)
+def one_constant_in_two_owners(trace):
+    """Beside a number that is followed: the two are one object at each call."""
+    followed, shared = Valued(np.int64(2)), np.int64(3)
+    one, other = Valued(shared), Valued(shared)
+    count = torch.zeros(1)
+
+    def fn(x):
+        count.add_(1)
+        return torch.tensor(followed.value) * x + int(one.value) * int(other.value)
+
+    def step():
+        followed.value = followed.value + np.int64(1)
+
+    x = torch.ones(3)
+    return trace(fn), [part for _ in range(5) for part in (call(x), step)], lambda: count
+
+
 @cases(hits=3, eager=OTHERWISE)
 def an_entry_that_it_has_written(trace):
     """What the cache gives is written to when the function comes to it again, and counts as one use."""

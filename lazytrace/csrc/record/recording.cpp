@@ -1211,6 +1211,8 @@ void Recording::fix_owners(const Trace& trace, const Program& program) {
     if (is_number(tree_[node]) && tree_[node].parent >= 0)
       (tree_[node].loose ? followed : constant).push_back(node);
   std::unordered_set<int> apart;
+  std::unordered_map<PyObject*, int> first;  // of one object in several places
+  for (int node : constant) first.emplace(tree_[node].value.ptr(), node);
   auto keep_apart = [&](int one, int other) {
     if (one != other) apart.insert({one, other});
   };
@@ -1220,7 +1222,7 @@ void Recording::fix_owners(const Trace& trace, const Program& program) {
       if (may_be_one(tree_[place], tree_[other]))
         keep_apart(tree_.first_of(tree_[place].parent), tree_.first_of(tree_[other].parent));
       if (shows_which_it_is(tree_[one]) && shows_which_it_is(tree_[other]))
-        keep_apart(tree_.first_of(one), tree_.first_of(other));
+        keep_apart(tree_.first_of(one), tree_.first_of(first.at(tree_[other].value.ptr())));
     }
   }
   for (int node : apart) tree_.expect_distinct(node);
