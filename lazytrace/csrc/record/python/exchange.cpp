@@ -135,7 +135,7 @@ const char* operator_of(const std::string& name) {
   if (name == "spmm") return "aten::mm";
   if (name == "conj") return "aten::_conj";
   if (name == "nonzero") return "aten::nonzero_numpy";  // in a tuple
-  return name == "new" ? "aten::empty" : nullptr;                   // of sparse tensors it is another
+  return name == "new" ? "aten::empty" : nullptr;       // of sparse tensors it is another
 }
 
 // The name of an operator of torch as a function or a method, or "".
