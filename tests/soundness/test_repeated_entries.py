@@ -75,7 +75,8 @@ def in_a_step_that_is_flat(trace):
 
 
 @cases(hits=20)
-def of_a_graph_that_is_flat(trace):
+def of_a_graph(trace):
+    """There is no memory for the gradient of a part of it, which torch says behind the replay, too."""
     weight = torch.ones(2, requires_grad=True)
     traced = trace(lambda x: (x * weight).expand(MANY, 2))
 
