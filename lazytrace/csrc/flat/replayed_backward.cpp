@@ -193,25 +193,27 @@ void ReplayedBackward::release_variables() {
 // A result that others are made of was recorded with all that comes to it, from these, too: what comes from
 // the caller alone may lie in memory otherwise, as an expanded number does. It is added to the rest, by which
 // the same values come about.
-void ReplayedBackward::lay_out(variable_list* gradients) const {
+variable_list ReplayedBackward::laid_out(variable_list gradients) const {
   for (size_t i = 0; i < form_->roots.size(); ++i) {
     const auto& root = form_->roots[i];
-    at::Tensor& gradient = (*gradients)[i];
+    at::Tensor& gradient = gradients[i];
     bool inner = std::any_of(form_->inner.begin(), form_->inner.end(),
                              [&](const auto& one) { return one.root == i && one.kind < 0; });
     if (!inner || root.given < 0 || !gradient.defined() || root.look.matches(gradient)) continue;
     bool strided = gradient.layout() == at::kStrided && !gradient.is_nested() && root.look.strided();
     if (strided && gradient.sizes() == at::IntArrayRef(root.look.sizes())) gradient = gradient.contiguous();
   }
+  return gradients;
 }
 
-bool ReplayedBackward::as_recorded(variable_list* all) const {
+bool ReplayedBackward::runs_as_then() const {
   if (at::GradMode::is_enabled() || torch::autograd::AnomalyMode::is_enabled() ||
       c10::impl::TorchDispatchModeTLS::any_modes_set() || operators_are_watched())
     return false;
-  if (form_->plan->overrides != aten_overrides() || !(switches_ == Switches::now())) return false;
-  lay_out(all);
-  const variable_list& gradients = *all;
+  return form_->plan->overrides == aten_overrides() && switches_ == Switches::now();
+}
+
+bool ReplayedBackward::as_recorded(const variable_list& gradients) const {
   for (size_t i = 0; i < form_->roots.size(); ++i) {
     const auto& root = form_->roots[i];
     if (root.given < 0 ? gradients[i].defined() : !root.look.matches(gradients[i])) return false;
@@ -225,8 +227,11 @@ variable_list ReplayedBackward::apply(variable_list&& gradients) {
   std::unique_lock<std::recursive_mutex> lock(passes_);
   pybind11::gil_scoped_acquire gil;
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
-  variable_list all = gradients;
-  if (!graph_ && !has_new_hooks() && as_recorded(&all)) return replay(all);
+  if (!graph_ && !has_new_hooks() && runs_as_then()) {
+    if (as_recorded(gradients)) return replay(gradients);
+    variable_list all = laid_out(gradients);
+    if (as_recorded(all)) return replay(all);
+  }
   form_->surprised = true;
   bool to_leaves = !graph_ && !is_inside_another() && is_all_between();
   return to_leaves ? pass_to_leaves(gradients, &lock) : pass(gradients);

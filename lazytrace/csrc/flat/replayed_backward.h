@@ -68,9 +68,10 @@ class ReplayedBackward final : public torch::autograd::Node {
   std::vector<size_t> asked_inside(const std::vector<size_t>& inner, bool captured_only) const;
   bool hooks_inside(size_t root) const;
   void check_hooks_inside(const std::vector<size_t>& asked, bool goes_on) const;
-  void lay_out(torch::autograd::variable_list* gradients) const;
-  // What is laid out otherwise is laid out as it was.
-  bool as_recorded(torch::autograd::variable_list* gradients) const;
+  torch::autograd::variable_list laid_out(torch::autograd::variable_list gradients) const;
+  // Whether the modes are those of the recording, and nobody watches.
+  bool runs_as_then() const;
+  bool as_recorded(const torch::autograd::variable_list& gradients) const;
   torch::autograd::variable_list replay(const torch::autograd::variable_list& gradients);
   torch::autograd::variable_list pass(const torch::autograd::variable_list& gradients);
   bool has_new_hooks() const;
