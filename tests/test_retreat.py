@@ -733,6 +733,65 @@ def test_signatures_that_are_refused_leave_those_that_are_recorded():
     assert step.stats().recordings == 7
 
 
+def test_calls_whose_replays_end_in_side_exits_are_not_replayed_for_a_while():
+    """Each came to a size of its own: it was replayed, and the function then ran once more to be recorded."""
+    step = traced(lambda x: x[x > 0] * 2, dynamic=False, exit_limit=1000, branch_limit=1000, cache_limit=1000)
+
+    def of(rows, positive):
+        return torch.cat([torch.ones(positive), -torch.ones(rows - positive)])
+
+    for call in range(120):
+        x = of(200 + call % 3, call)
+        assert torch.equal(step(x), torch.ones(call) * 2)
+    assert step.stats().recordings < 30
+    eager = step.stats().eager
+    assert list(eager) == ["records too often: none of its last 16 recordings was hit"]
+    # Traces are asked again now and then, and a call that has a trace by then is a hit from there on.
+    steady = of(200, 7)
+    for _ in range(200):
+        step(steady)
+    assert step.stats().hits >= 40
+    hits = step.stats().hits
+    step(steady)
+    assert step.stats().hits == hits + 1
+
+
+def test_an_observer_of_each_eager_call_sees_those_that_are_not_replayed():
+    step = traced(lambda x: x[x > 0] * 2, dynamic=False, exit_limit=1000, branch_limit=1000, cache_limit=1000)
+    kinds = []
+    stop = lazytrace.on_event(lambda event: kinds.append(event.kind))
+    try:
+        for call in range(60):
+            step(torch.cat([torch.ones(call), -torch.ones(200 + call % 3 - call)]))
+    finally:
+        stop()
+    assert step.stats().recordings < 30
+    assert kinds.count("eager") == sum(step.stats().eager.values()) > 30
+
+
+def test_explain_says_that_a_call_is_not_replayed():
+    step = traced(lambda x: x[x > 0] * 2, dynamic=False, exit_limit=1000, branch_limit=1000, cache_limit=1000)
+    for call in range(30):
+        step(torch.cat([torch.ones(call), -torch.ones(200 + call % 3 - call)]))
+    for _ in range(3):
+        explained = step.explain(-torch.ones(200))
+        assert explained.outcome == "eager"
+        assert RESTS in str(explained)
+    assert step.stats().recordings < 30
+    for _ in range(100):
+        step(torch.ones(200))
+    assert step.explain(torch.ones(200)).outcome == "hit"
+
+
+def test_signatures_that_come_round_are_asked_all_the_same():
+    """None of them began a replay: asking costs little, and those of the first are hit in the second."""
+    step = traced(lambda x: x * 2, dynamic=False)
+    for _ in range(4):
+        for rows in range(1, 25):
+            step(torch.ones(rows, 3))
+    assert step.stats().recordings == 24
+
+
 def test_a_signature_that_is_refused_again_and_again_is_one():
     latest = collections.deque([1.0], maxlen=2)
     step = traced(lambda x, k: x * k * latest[0], dynamic=False)

@@ -162,7 +162,9 @@ void bind_calls(py::module_& m) {
       .def("unsettle", &lt::TraceTable::unsettle)
       .def("retreat", [](lt::TraceTable& table, std::shared_ptr<lt::EagerCount> count, uint64_t left,
                          int64_t number) { table.retreat({std::move(count), left}, number); })
-      .def("end_retreat", &lt::TraceTable::end_retreat);
+      .def("end_retreat", &lt::TraceTable::end_retreat)
+      .def("set_aside", &lt::TraceTable::set_aside)
+      .def("uses", &lt::TraceTable::uses);
   py::class_<lt::EagerCount, std::shared_ptr<lt::EagerCount>>(m, "EagerCount")
       .def(py::init<>())
       .def_readonly("calls", &lt::EagerCount::calls)

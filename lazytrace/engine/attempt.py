@@ -18,6 +18,7 @@ from lazytrace.engine.decide import (
     eager_reason,
     how_forbidden,
     too_many_branches,
+    while_aside,
     without_trace,
 )
 from lazytrace.engine.owner import Owner
@@ -98,6 +99,9 @@ class Attempt:
     # ------------------------------------------------------------ matching
     def run(self, number: int = -1, outcome: Any = None) -> Any:
         """The result of the call; the trace with this `number` has run already, and ended with `outcome`."""
+        aside = while_aside(self.cache) if number < 0 else None
+        if aside is not None:
+            return self._act(aside)
         self._traces = self.cache.traces.matching(self.call)
         asked = self._to_ask(number)
         for at, trace in enumerate(asked):
@@ -521,7 +525,9 @@ class Attempt:
         site: Site,
     ) -> None:
         self.owner.counters.wanted(*self.cache.want(trace.key, trace))
-        self.cache.add(trace, judged=not self.owner.counters.warming, reasons=reasons)
+        branch = self._differing is not None and self._differing[1].step >= 0
+        judged = not self.owner.counters.warming
+        self.cache.add(trace, judged=judged, reasons=reasons, branch=branch)
         self.owner.log.recorded(
             start,
             seconds,

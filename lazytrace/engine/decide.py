@@ -107,8 +107,17 @@ def without_trace(owner: Owner, cache: TraceCache, key: bytes, refusal: Refusal 
     if forbidden is not None and (owner.frozen or len(cache.traces)):
         return Decision("raise", forbidden, "retrace")
     if cache.retreat.resting():
-        return Decision("eager", cache.retreat.reason(), "rest")
+        return _rests(cache)
     return _RECORD
+
+
+def while_aside(cache: TraceCache) -> Decision | None:
+    """What becomes of a call whose traces are better not asked, as their replays end in side exits."""
+    return _rests(cache) if cache.retreat.aside() else None
+
+
+def _rests(cache: TraceCache) -> Decision:
+    return Decision("eager", cache.retreat.reason(), "rest")
 
 
 def after_side_exit(

@@ -12,7 +12,14 @@ import torch
 from lazytrace._native import problem
 from lazytrace._torch import is_dynamo_tracing
 from lazytrace.engine.attempt import Attempt, exception_of
-from lazytrace.engine.decide import Decision, after_side_exit, before_binding, of_arguments, without_trace
+from lazytrace.engine.decide import (
+    Decision,
+    after_side_exit,
+    before_binding,
+    of_arguments,
+    while_aside,
+    without_trace,
+)
 from lazytrace.engine.owner import Owner
 from lazytrace.engine.store import TraceCache
 from lazytrace.engine.timing import time_hits
@@ -98,7 +105,7 @@ class Engine(Owner):
         if decision is None:
             assert self.parameters is not None
             call = self.parameters.bind(self.function, args, kwargs)
-            decision = of_arguments(self, call)
+            decision = of_arguments(self, call) or while_aside(cache)
         if decision is not None or call is None:
             return self._explained(decision)
         for trace in cache.traces.matching(call):

@@ -42,6 +42,7 @@ UNHIT_AT_MOST = 16
 _UNHIT_AT_LEAST = 6
 _UNHIT_STEPS = 12288
 _LONGEST_REST = 1 << 20
+_LONGEST_ASIDE = 128  # calls that may have become hits meanwhile
 # So many refusals in a row for one reason, of a function of which nothing was recorded, say that of its other
 # signatures, too.
 _ALIKE_AT_MOST = 4
@@ -530,6 +531,8 @@ class _Newest:
     hits: int = 0  # at that time; once it is dropped, those that it has had since, below 0
     key: bytes = b""
     steps: int = 0
+    branch: bool = False  # a replay had begun, and had come to a value that it had no way for
+    uses: int = 0  # how often any trace had been used by then
 
 
 class Retreat:
@@ -549,21 +552,23 @@ class Retreat:
         self._newest: tuple[_Newest, ...] = ()  # replaced as a whole, as any thread may look
         self._rest = UNHIT_AT_MOST
         self._left = 0
+        self._aside = False  # until the rest is over
         self._refusal: Reason | None = None  # why the newest was refused
         self._alike = 0  # how many in a row were refused for that
         # For the lengths of which lists alone the newest were recorded, and how many in a row.
         self._growing: tuple[tuple[str, ...], int] = ((), 0)
         self._recordings = 0
 
-    def recorded(self, trace: Trace, reasons: tuple[Reason, ...] = ()) -> None:
-        """A trace was stored, which was recorded for these reasons."""
+    def recorded(self, trace: Trace, reasons: tuple[Reason, ...] = (), *, branch: bool = False) -> None:
+        """A trace was stored, which was recorded for these reasons; `branch`: behind another one's replay."""
         native = trace.native
         self._recordings += 1
         self._alike = 0
         paths = tuple(reason.path for reason in reasons)
         growing = paths if all(path.startswith("len(") for path in paths) else ()
         self._growing = (growing, self._growing[1] + 1 if growing == self._growing[0] else 1)
-        self._note(_Newest(trace.number, native.used, native.hits, trace.key, native.size), None)
+        newest = _Newest(trace.number, native.used, native.hits, trace.key, native.size, branch, self._uses())
+        self._note(newest, None)
 
     def dropped(self, trace: Trace) -> None:
         """A trace has made room for another: its hits count as before."""
@@ -650,8 +655,38 @@ class Retreat:
             self._begin_rest()
 
     def _begin_rest(self) -> None:
-        self._left = self._rest
-        self._rest = min(2 * self._rest, _LONGEST_REST)
+        self._take_back()
+        if self._left <= 0:  # not in the midst of one, in which ways behind side exits are recorded
+            self._left = self._rest
+            self._rest = min(2 * self._rest, _LONGEST_REST)
+        if self._ends_in_exits():
+            self._left = min(self._left, _LONGEST_ASIDE)
+            self._set_aside(True)
+
+    def _ends_in_exits(self) -> bool:
+        """Whether calls are better not replayed: the newest replays ended in side exits, and few did not."""
+        newest = self._newest[-self._enough(self._newest) :]
+        used = self._uses() - newest[0].uses if newest else 0  # a recording is marked when it is stored
+        return bool(newest) and all(one.branch for one in newest) and used < 2 * len(newest)
+
+    def _uses(self) -> int:
+        return self._traces.native.uses() if self._traces.native is not None else 0
+
+    def _set_aside(self, aside: bool) -> None:
+        self._aside = aside
+        if self._traces.native is not None:
+            self._traces.native.set_aside(aside)
+
+    def aside(self) -> bool:
+        """Whether the next call is better not even replayed.
+
+        A replay that ends in a side exit costs as much as several calls, as the function runs once more to be
+        recorded.
+
+        >>> Retreat(TraceStore(8)).aside()
+        False
+        """
+        return self._aside and self.resting()
 
     def _is_hopeless(self) -> bool:
         return self._alike >= _ALIKE_AT_MOST and len(self._traces) == 0
@@ -674,6 +709,8 @@ class Retreat:
     def _take_back(self) -> None:
         if self._traces.native is not None:
             self._left += self._traces.native.end_retreat()
+        if self._aside and self._left <= 0:
+            self._set_aside(False)
 
     def _first(self) -> int:
         """The number of the oldest of the newest traces: a hit of any from it on may end the rest."""
@@ -685,6 +722,7 @@ class Retreat:
         self._rest = UNHIT_AT_MOST
         self._take_back()
         self._left = 0
+        self._set_aside(False)
         self._alike = 0
         self._growing = ((), 0)
         self._recordings = 0
@@ -809,11 +847,18 @@ class TraceCache:
         with self._lock:
             return self._wanted.one_more(key, trace)
 
-    def add(self, trace: Trace, *, judged: bool = True, reasons: tuple[Reason, ...] = ()) -> None:
+    def add(
+        self,
+        trace: Trace,
+        *,
+        judged: bool = True,
+        reasons: tuple[Reason, ...] = (),
+        branch: bool = False,
+    ) -> None:
         """Store a trace, evicting the least recently used at the limit.
 
         `judged`: whether it counts as one that does not pay as long as it is not hit. `reasons`: why it was
-        recorded.
+        recorded; with `branch` a replay had begun.
         """
         self.refusals.forget(trace.key)
         # Whoever is told may take locks of its own, and wait for a thread that waits for this one.
@@ -824,7 +869,7 @@ class TraceCache:
             if self.traces.native is not None:
                 self.traces.native.unsettle(trace.key)
             if judged:
-                self.retreat.recorded(trace, reasons)
+                self.retreat.recorded(trace, reasons, branch=branch)
 
     def evict(self, trace: Trace, limit: int) -> None:
         """Drop a trace for the `limit` over all functions."""

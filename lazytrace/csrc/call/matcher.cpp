@@ -101,7 +101,8 @@ PyObject* Matcher::call(const Callee& callee, const Passed& passed) {
     Call& call = *space->call;
     if (!signature_->bind(&call, callee.function, passed, callee.defaults)) return nullptr;
     PyObject* result = nullptr;
-    if (call.unsupported.empty() && ask_all(callee, passed, table, &space, &result)) return result;
+    bool asks = call.unsupported.empty() && !table->is_aside();
+    if (asks && ask_all(callee, passed, table, &space, &result)) return result;
     if (tells_eager_calls) return nullptr;
     bool has_key = call.unsupported.empty();
     eager = table->eager(has_key ? call.key.view() : std::string_view(call.unsupported), has_key);

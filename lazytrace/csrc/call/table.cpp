@@ -87,6 +87,7 @@ std::shared_ptr<EagerCount> TraceTable::eager(std::string_view key, bool has_key
 void TraceTable::clear() {
   settled_.clear();
   retreat_ = {};
+  aside_ = false;
   last_ = nullptr;
   loose_ = 0;
   entries_.clear();

@@ -41,6 +41,7 @@ class TraceTable {
   void mark(const Trace& trace) {
     trace.used = ++clock_;
     ++trace.hits;
+    ++uses_;
     if (trace.number >= newest_) retreat_.count.reset();
   }
 
@@ -65,6 +66,12 @@ class TraceTable {
     uint64_t left = std::exchange(retreat_, {}).left;
     return left ? left - 1 : 0;
   }
+  // Whether traces are asked at all: where each replay ends in a side exit, its call is better not replayed.
+  void set_aside(bool aside) { aside_ = aside; }
+  bool is_aside() const { return aside_; }
+  // How often a trace was marked.
+  uint64_t uses() const { return uses_; }
+
   // Who counts the call when it runs eagerly now; null where Python must see it. `key` is that of the call,
   // or says why it has none.
   std::shared_ptr<EagerCount> eager(std::string_view key, bool has_key);
@@ -81,6 +88,8 @@ class TraceTable {
   std::unordered_multimap<uint64_t, std::pair<std::string, Settled>> settled_;
   Settled retreat_;
   int64_t newest_ = INT64_MAX;
+  uint64_t uses_ = 0;
+  bool aside_ = false;
   int64_t branch_ = -1;  // that answered the last call, after the exit of another
   unsigned loose_ = 0;   // a bit for each combination
   // One for all tables, so that uses of different functions compare. Changed with the GIL only.
