@@ -56,14 +56,15 @@ enum class Does : uint8_t {
   AsksFolder,          // a folder, for the list of it that importing keeps
   Imports,             // everything, and what is imported under its first argument
   MakesClass,          // nothing: the body of the class shows itself
-  OfNumber,            // the value of its only argument, an ordinary number: nothing that numpy could warn of
-  OfPositive,          // the same, of one above 0
-  OfNumbers,           // the values of a list or tuple of ordinary numbers: the same
-  OfWholes,            // the values of a list or tuple of whole numbers: the same
-  OfAnyNumber,         // the value of its only argument, an int or a float
-  OfExponent,          // the same, of one whose power is neither 0 nor infinite
-  OfSeveral,           // the values of its arguments, ordinary numbers
-  OfPower,             // the same of two, whose power is an ordinary number
+  MakesNamedTuple,  // the code of a function that makes named tuples, if collections.namedtuple asks for it
+  OfNumber,         // the value of its only argument, an ordinary number: nothing that numpy could warn of
+  OfPositive,       // the same, of one above 0
+  OfNumbers,        // the values of a list or tuple of ordinary numbers: the same
+  OfWholes,         // the values of a list or tuple of whole numbers: the same
+  OfAnyNumber,      // the value of its only argument, an int or a float
+  OfExponent,       // the same, of one whose power is neither 0 nor infinite
+  OfSeveral,        // the values of its arguments, ordinary numbers
+  OfPower,          // the same of two, whose power is an ordinary number
 };
 
 // All need the GIL. Rows are found by the object that stands under the row's name when it is asked for first,

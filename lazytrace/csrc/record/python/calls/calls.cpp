@@ -254,6 +254,21 @@ void Calls::expect_of(Does does) {
   if (does == Does::Text || does == Does::Formats) consumption_->expect_text();
 }
 
+namespace {
+// Whether the fields of a text name whole arguments by their places, no attributes and entries of them.
+bool formats_whole(PyObject* text) {
+  if (!text || !PyUnicode_CheckExact(text)) return false;
+  std::string all = text_of(text);
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i] != '{') continue;
+    if (i + 1 < all.size() && all[i + 1] == '{' && ++i) continue;
+    size_t end = all.find_first_not_of("0123456789", i + 1);
+    if (end == std::string::npos || !std::strchr("!:}", all[end])) return false;
+  }
+  return true;
+}
+}  // namespace
+
 void Calls::judge_method_callback(PyTypeObject* type, const std::string& name, PyObject* self) {
   bool tensor = starts_with(c_name(type), "torch._C.") && (!self || is_tensor(self));
   bool dict = PyType_IsSubtype(type, &PyDict_Type), missing = dict && type != &PyDict_Type;
@@ -266,6 +281,7 @@ void Calls::judge_method_callback(PyTypeObject* type, const std::string& name, P
   Does does = tensor ? tensor_method_does(name) : method_does(type, name);
   // The keys that it is asked for are not seen, so all entries count as read.
   bool known = tensor ? does != Does::Unknown : is_plain(does) || (self && does == Does::GetsItem);
+  known |= does == Does::Formats && name == "format" && formats_whole(self);
   // One of another type, or that is not followed, fails or is the call's own.
   bool followed = self ? containers_->follows(self) : provenance_->has_live();
   if (followed && starts_with(c_name(type), "collections.deque")) writers = &kDequeWriters;
@@ -957,6 +973,16 @@ void Calls::perform(Does does, const std::string& name, PyObject* const* args, P
   }
 }
 
+namespace {
+// What it asks eval() for shows itself: a function of texts that it has seen to be names, in a dict of its
+// own.
+PyObject* code_of_named_tuples() {
+  static PyObject* const code =
+      py::object(from_module("collections", "namedtuple").attr("__code__")).release().ptr();
+  return code;
+}
+}  // namespace
+
 void Calls::perform_on_objects(Does does, const std::string& name, PyObject* const* args, Py_ssize_t count) {
   PyObject *first = count > 0 ? args[0] : nullptr, *second = count > 1 ? args[1] : nullptr;
   switch (does) {
@@ -991,6 +1017,10 @@ void Calls::perform_on_objects(Does does, const std::string& name, PyObject* con
       new_objects_->expect_class(calling_, true);
       read_bases_of_class(args + 2, count - 2);
       return consumption_->hand_over(args, count, Consumer::Reads);
+    case Does::MakesNamedTuple:
+      if (calling_ && calling_.code() == code_of_named_tuples() && second)
+        return provenance_->note_made(second);
+      return recorder_->fail("calls " + name + "(), which lazytrace cannot see into");
     case Does::Copies:
       if (!first) return;
       // What is done with a view is seen as if it were done with the dict.

@@ -146,7 +146,7 @@ void Protocols::read_operand(PyObject* object) {
 void Protocols::operate(PyObject* operand, Consumer how, const OperatorMethods& methods) {
   if (recorder_->stopped() || refuse_array(operand)) return;
   if (how == Consumer::Text || !THPVariable_CheckTypeExact(Py_TYPE(operand)))
-    return consumption_->consume(operand, how);
+    return consumption_->consume_operand(operand, how);
   consumption_->hand_over_tensor(operand);
   for (const char* name : methods)
     if (name) classes_->read_special(operand, name);

@@ -224,6 +224,12 @@ void Consumption::consume_object(PyObject* object, Consumer how, int depth) {
   if (how == Consumer::Trusted && !is_torch_module(object)) consume_instance(object, how, depth);
 }
 
+void Consumption::consume_operand(PyObject* operand, Consumer how) {
+  bool text = is_alias_of_types(operand) ? std::exchange(expects_text_, false) : expects_text_;
+  consume(operand, how);
+  expects_text_ = text;
+}
+
 void Consumption::consume_reference(PyObject* reference, Consumer how, int depth) {
   PyObject* object = PyWeakref_GET_OBJECT(reference);
   int node = provenance_->is_fresh(reference) ? -1 : provenance_->known(reference);

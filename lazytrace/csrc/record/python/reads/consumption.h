@@ -61,6 +61,8 @@ class Consumption {
   // C code was handed something that makes texts, or that computes, of what it will be given: what is
   // consumed from now on may be that.
   void expect_text() { expects_text_ = true; }
+  // `list[K] | None` does not write it, though a `map(str, ...)` may be about to write what it comes to.
+  void consume_operand(PyObject* operand, Consumer how);
   void expect_arithmetic() { expects_arithmetic_ = true; }
   // C code asks an object for a method by its name, as Python code would; `name` is a literal.
   void look_up(PyObject* object, const char* name);

@@ -49,6 +49,8 @@ void NameReads::read_global_again(Frame f, PyObject* name, GlobalMemo* memo) {
 
 void NameReads::read_global(Frame f, PyObject* name) {
   if (provenance_->untouched() && provenance_->seen(f.globals(), name)) return;
+  // What the call has put there is as it made it.
+  if (provenance_->is_fresh(f.globals()) && PyDict_GetItemWithError(f.globals(), name)) return;
   GlobalsNode globals = globals_of(f);
   if (globals.node < 0) return;
   if (log_->wrote(f.globals(), name)) return (void)provenance_->meets_hidden(f.globals());
