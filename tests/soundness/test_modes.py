@@ -301,6 +301,23 @@ inside("set_grad_by_flag", set_grad_by_flag)
 inside("warnings_caught", warned)
 
 
+@cases(hits=2, eager="anomaly-mode")
+def anomaly_mode_notes_stacks(trace):
+    """Where a graph is made, torch writes down the place of each operator, which a replay would not have."""
+    w = X(grad=True)
+    fn = trace(lambda x: (x * w).sum())
+
+    def use(x):
+        with torch.autograd.set_detect_anomaly(True), torch.no_grad():
+            without = fn(x)
+        with torch.autograd.set_detect_anomaly(True):
+            loss = fn(x)
+            (grad,) = torch.autograd.grad(loss, w)
+        return loss, grad, without
+
+    return use, [call(X())] * 3
+
+
 @cases(eager="leaves-modes")
 def leaves_grad_on_under_no_grad(trace):
     fn = trace(leaves_grad_on)

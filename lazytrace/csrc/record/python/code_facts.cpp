@@ -134,6 +134,7 @@ uintptr_t flags_of(PyObject* code) {
   if (file == "<frozen importlib._bootstrap_external>" && name == "FileFinder.find_spec") flags |= kFinds;
   if (file.find("site-packages") != std::string::npos) flags |= kInstalled;
   if (file == library_folder + "logging/__init__.py") flags |= kLogging;
+  if (file == torch_folder + "fx/traceback.py" && name == "format_stack") flags |= kStacks;
   if (opaque_codes.count(code) || compiled) flags |= kOpaque;
   return flags;
 }

@@ -31,6 +31,7 @@ enum CodeFlags : uintptr_t {
   kStandsIn = 8192,    // what is called in the place of other code while a recording is made
   kRunsHooks = 16384,  // its exception handlers run the forward hooks of a module that are called always
   kTorchs = 32768,     // in a file of torch's
+  kStacks = 65536,     // what torch asks for the stack when anomaly mode is on
 };
 uintptr_t code_flags(PyObject* code);
 

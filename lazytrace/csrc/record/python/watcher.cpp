@@ -1,5 +1,6 @@
 #include "record/python/watcher.h"
 
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
@@ -189,6 +190,8 @@ void Watcher::on_call(PyFrameObject* frame) {
   if (asides_->keeps_books() && (flags & kUser))
     around_.recorder->fail(say(reason::InBookkeeping, text_of(f.code_name())));
   if (!pause.active() && !(flags & kSkipped) && asides_->runs_aside(f)) asides_->step_aside(f);
+  if ((flags & kStacks) && !pause.active() && torch::autograd::AnomalyMode::is_enabled())
+    around_.recorder->fail(say(reason::AnomalyMode));
   if (is_trusted(caller) && is_generated_for_torch(f)) flags |= kSkipped;
   bool watch = !pause.blind() && !(flags & kSkipped);
   flags_->enter(f, watch);
