@@ -754,7 +754,12 @@ _OF_BACKWARD = frozenset(
     )
 )
 # Made of other operators, of which the last gives new memory whatever it is given.
-_MADE_OF_NEW = frozenset(("softmax", "log_softmax"))
+_MADE_OF_NEW = frozenset(
+    (
+        *("softmax", "log_softmax", "where", "sort", "topk", "max", "min", "std", "var", "outer", "matmul"),
+        *("square", "linear", "conv1d", "conv2d", "conv3d"),
+    )
+)
 
 
 def is_native_function(name: str, value: Any) -> bool:
@@ -768,6 +773,25 @@ def is_native_function(name: str, value: Any) -> bool:
         return False
     homes = (torch._C._VariableFunctions, torch._C._nn)
     return value is not None and any(getattr(home, name, None) is value for home in homes)
+
+
+_BINDINGS: Any = torch._C
+_HOMES_OF_MODULES: Final[Any] = {
+    torch.linalg: (_BINDINGS._linalg, "linalg_"),
+    torch.special: (_BINDINGS._special, "special_"),
+    torch.fft: (_BINDINGS._fft, "fft_"),
+}
+
+
+def native_name_in(module: Any, name: str, value: Any) -> str | None:
+    """The operator whose binding a module has under a name, if it is what torch has put there.
+
+    >>> native_name_in(torch.linalg, "qr", torch.linalg.qr), native_name_in(torch.linalg, "qr", torch.qr)
+    ('linalg_qr', None)
+    """
+    home, prefix = _HOMES_OF_MODULES.get(module, (None, ""))
+    known = home is not None and value is not None and getattr(home, prefix + name, None) is value
+    return prefix + name if known else None
 
 
 def is_native_method(name: str) -> bool:

@@ -66,6 +66,14 @@ class _Tensor:
     """Marks `torch.tensor`, which is no operator: what it is given must be the same at each call."""
 
 
+class _Literal:
+    """Marks a constant of the code."""
+
+
+class _Class:
+    """Marks the class of the function, which its static methods are found in."""
+
+
 class _Local(NamedTuple):
     """Marks what a local variable holds."""
 
@@ -79,15 +87,40 @@ class _Called(NamedTuple):
 
 
 # Functions of torch that are no operators, and the marks of them.
-_OTHERS: Final = {"finfo": (torch.finfo, _FloatInfo), "tensor": (torch.tensor, _Tensor)}
+_OTHERS: Final = {
+    "finfo": (torch.finfo, _FloatInfo),
+    "tensor": (torch.tensor, _Tensor),
+    "as_tensor": (torch.as_tensor, _Tensor),
+}
+# Functions of torch.nn.functional that are Python code around operators, and write to nothing they are given.
+_WRAPPERS: Final = frozenset(
+    ("softmax", "log_softmax", "softmin", "pad", "softsign", "tanhshrink", "sigmoid", "tanh", "layer_norm")
+)
 # Marks of what is known by where it stands.
-_OF_ONE_PLACE: Final = (_Ctx, _FloatInfo, _Tensor)
+_OF_ONE_PLACE: Final = (_Ctx, _FloatInfo, _Tensor, _Class)
 # What may stand under the name of a global.
-_MODULES: Final = (torch, torch.nn, torch.nn.functional, math)
+_MODULES: Final = (
+    *(torch, torch.nn, torch.nn.functional, math),
+    *(torch.linalg, torch.special, torch.fft),
+)
 _BUILTINS: Final = frozenset(
     (
-        *("abs", "bool", "float", "int", "isinstance", "len", "list", "max", "min", "pow", "range"),
-        *("round", "slice", "sum", "tuple", "TypeError", "ValueError"),
+        *(
+            "abs",
+            "all",
+            "any",
+            "bool",
+            "enumerate",
+            "float",
+            "int",
+            "isinstance",
+            "len",
+            "list",
+            "max",
+            "min",
+        ),
+        *("pow", "range", "reversed", "round", "slice", "sum", "tuple", "zip"),
+        *("AssertionError", "IndexError", "NotImplementedError", "RuntimeError", "TypeError", "ValueError"),
     )
 )
 _CONSTANTS: Final = (
@@ -101,7 +134,7 @@ _LOOKS: Final = frozenset(
         *("is_cuda", "is_cpu", "requires_grad", "size", "dim", "numel", "nelement", "stride"),
         *("ndimension", "is_contiguous", "element_size", "get_device", "is_floating_point"),
         *("is_complex", "float", "double", "half", "bfloat16", "long", "int", "bool", "short"),
-        *("char", "byte", "type_as", "to", "count"),
+        *("char", "byte", "type", "type_as", "to", "count"),
     )
 )
 _OF_CTX: Final = frozenset(
@@ -120,6 +153,7 @@ _OF_CLASSES: Final = frozenset(
         *("vmap", "generate_vmap_rule"),  # asked for under transforms of torch.func alone
     )
 )
+_OWN_METHODS: Final = frozenset(("forward", "backward", "setup_context"))
 # Methods of what checkpointing enters.
 _AROUND: Final = ("__init__", "__enter__", "__exit__")
 # What `torch.finfo(dtype)` says.
@@ -140,7 +174,7 @@ _SPECIAL: Final = (
 # opcode: how many values it takes from the stack and puts there; what depends on its argument is in `_Walk`.
 _PLAIN: Final = {
     **dict.fromkeys(("RESUME", "NOP", "PRECALL", "KW_NAMES", "EXTENDED_ARG", "DELETE_FAST"), (0, 0)),
-    **dict.fromkeys(("LOAD_CONST", "LOAD_ASSERTION_ERROR", "PUSH_NULL"), (0, 1)),
+    **dict.fromkeys(("LOAD_ASSERTION_ERROR", "PUSH_NULL"), (0, 1)),
     **dict.fromkeys(("POP_TOP", "LIST_EXTEND"), (1, 0)),
     **dict.fromkeys(("TO_BOOL", "UNARY_NOT", "LIST_TO_TUPLE"), (1, 1)),
     **dict.fromkeys(("COMPARE_OP", "IS_OP", "CONTAINS_OP", "BINARY_SUBSCR"), (2, 1)),
@@ -211,9 +245,11 @@ def _reads_of(function: type) -> list[Read]:
         raise _Other
     own = [cls for cls in function.__mro__ if cls not in Function.__mro__]
     methods = {name for cls in own for name in vars(cls)} - _OF_CLASSES
-    if not {"forward", "backward"} <= methods <= {"forward", "backward", "setup_context"}:
+    helpers = {name for name in methods - _OWN_METHODS if _is_helper(function, name)}
+    methods -= helpers
+    if not {"forward", "backward"} <= methods <= _OWN_METHODS:
         raise _Other
-    scan = _Scan()
+    scan = _Scan(function, helpers)
     scan.reads += [Read("class", function, name) for name in _torch.NAMES_OF_FUNCTIONS]
     scan.reads += [Read("class", backward_class, name) for name in _OF_CTX]
     if _torch.passes_on(function):
@@ -228,6 +264,12 @@ def _reads_of(function: type) -> list[Read]:
     return scan.reads
 
 
+def _is_helper(function: type, name: str) -> bool:
+    """Whether it is a static method of the user's, which its other methods may call."""
+    found = next(vars(cls)[name] for cls in function.__mro__ if name in vars(cls))
+    return isinstance(found, staticmethod) and not hasattr(Function, name)
+
+
 def _stored_on_ctx(code: CodeType, backward_class: type) -> set[str]:
     names = {found.argval for found in dis.get_instructions(code) if found.opname == "STORE_ATTR"}
     if any(hasattr(backward_class, name) or name.startswith("_") for name in names):
@@ -238,7 +280,9 @@ def _stored_on_ctx(code: CodeType, backward_class: type) -> set[str]:
 class _Scan:
     """The methods of one function, and the functions that they call."""
 
-    def __init__(self) -> None:
+    def __init__(self, function: type, helpers: set[str]) -> None:
+        self.function = function
+        self.helpers = helpers
         self.reads: list[Read] = []
         self.ctx_names: set[str] = set()
         self._met: set[FunctionType] = set()
@@ -275,12 +319,22 @@ class _Scan:
         if isinstance(value, ModuleType):
             return self._module(value)
         if isinstance(value, FunctionType):
-            if value not in self._met:
-                self._met.add(value)
-                self.reads.append(Read("function", value, ""))
-                self.walk(value, has_ctx=False)
-            return _Called("")
-        return self._constant(value)
+            return self._called(value)
+        return _Class if value is self.function else self._constant(value)
+
+    def _called(self, function: FunctionType) -> _Called:
+        if function not in self._met:
+            self._met.add(function)
+            self.reads.append(Read("function", function, ""))
+            self.walk(function, has_ctx=False)
+        return _Called("")
+
+    def find_helper(self, name: str) -> object:
+        """What a static method of the function is, as a mark on the stack."""
+        if name not in self.helpers:
+            raise _Other
+        self.reads.append(Read("class", self.function, name))
+        return self._called(self.body_of(self.function, name))
 
     def find_in_module(self, module: ModuleType, name: str) -> object:
         """What an attribute of a module is, as a mark on the stack."""
@@ -295,6 +349,12 @@ class _Scan:
             return mark
         if not name.endswith("_") and _torch.is_native_function(name, value):
             return _Called(name)
+        native = _torch.native_name_in(module, name, value)
+        if native is not None:
+            return _Called(native)
+        if module is torch.nn.functional and name in _WRAPPERS and isinstance(value, FunctionType):
+            self.reads.append(Read("function", value, ""))
+            return _Called("")
         return self._constant(value)
 
     def find_attribute(self, name: str) -> object:
@@ -318,7 +378,8 @@ class _Scan:
 class _Walk:
     """One code object, instruction by instruction: what stands on the stack, as far as it matters.
 
-    Jumps go forward only, so that each instruction is met once, with the stack of all ways that lead there.
+    Jumps go forward only, or back to the head of a `for` that they find as it was left: each instruction is
+    met once, with the stack of all ways that lead there.
     """
 
     def __init__(self, scan: _Scan, function: FunctionType, has_ctx: bool) -> None:
@@ -331,6 +392,7 @@ class _Walk:
         self.ctx = code.co_varnames[0] if has_ctx and code.co_argcount else None
         self.stack: list[object] | None = []
         self.ahead: dict[int, list[object]] = {}
+        self.heads: dict[int, list[object]] = {}
         self.stored: dict[str, list[object]] = {}
         self.written: set[str] = set()
 
@@ -386,7 +448,12 @@ class _Walk:
 
     def _jump(self, found: dis.Instruction) -> None:
         target = found.argval
-        if target <= found.offset or self.stack is None:
+        if self.stack is None:
+            raise _Other
+        if found.opname == "JUMP_BACKWARD" and self.heads.get(target) == self.stack:
+            self.stack = None
+            return
+        if target <= found.offset:
             raise _Other
         taken = list(self.stack)
         if found.opname.endswith("_OR_POP"):
@@ -398,10 +465,24 @@ class _Walk:
             self.stack = None
         else:
             raise _Other
+        self._lead(target, taken)
+
+    def _lead(self, target: int, taken: list[object]) -> None:
         stack, self.stack = self.stack, taken
         self._meet(target)
         self.ahead[target] = self.stack
         self.stack = stack
+
+    def _get_iter(self, found: dis.Instruction) -> None:
+        self._must_be_values(self._pop(1))
+        self._push(None)
+
+    def _for_iter(self, found: dis.Instruction) -> None:
+        if self.stack is None or sys.version_info >= (3, 12):  # which lead to another place behind the loop
+            raise _Other
+        self.heads[found.offset] = list(self.stack)
+        self._lead(found.argval, self.stack[:-1])
+        self._push(None)
 
     def _must_be_fresh(self, mark: object) -> None:
         if isinstance(mark, _Local):
@@ -416,6 +497,9 @@ class _Walk:
             raise _Other
 
     # ------------------------------------------------------------ instructions
+    def _load_const(self, found: dis.Instruction) -> None:
+        self._push(_Literal)
+
     def _local(self, name: str) -> object:
         return _Ctx if name == self.ctx else _Local(name)
 
@@ -470,6 +554,8 @@ class _Walk:
             mark = self.scan.find_in_module(owner, name)
         elif owner is _FloatInfo and name in _LIMITS:
             mark = _Limit
+        elif owner is _Class:
+            mark = self.scan.find_helper(name)
         elif owner in _OF_ONE_PLACE:
             raise _Other
         else:
@@ -514,12 +600,16 @@ class _Walk:
             self._must_be_values(taken[2:])
             self._push(_FloatInfo)
             return
-        if _Tensor in taken[:2] and taken[2:] == [_Limit]:
+        if _Tensor in taken[:2] and taken[2:] in ([_Limit], [_Literal]):
             self._push(_Fresh)
             return
         self._must_be_values(taken)
-        made = any(isinstance(mark, _Called) and _torch.makes_new(mark.name) for mark in taken[:2])
-        self._push(_Fresh if made else None)
+        self._push(_Fresh if any(map(self._gives_new, taken[:2])) else None)
+
+    @staticmethod
+    def _gives_new(mark: object) -> bool:
+        """Whether it gives memory of its own, or what it has written to, which is such memory."""
+        return isinstance(mark, _Called) and (mark.name.endswith("_") or _torch.makes_new(mark.name))
 
     def _build_tuple(self, found: dis.Instruction) -> None:
         self._must_be_values(self._pop(found.arg or 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import math
 import sys
@@ -267,7 +268,86 @@ class Inherits(Levels):
     pass
 
 
+class Sparse(Function):
+    """With methods of its own, as those that project to the simplex have."""
+
+    @staticmethod
+    def forward(ctx, x, dim=-1):
+        ctx.dim = dim
+        top, _ = x.max(dim=dim, keepdim=True)
+        x = x - top
+        tau, size = Sparse._threshold(x, dim=dim)
+        output = torch.clamp(x - tau, min=0)
+        ctx.save_for_backward(size, output)
+        return output
+
+    @staticmethod
+    def backward(ctx, g):
+        size, output = ctx.saved_tensors
+        mine = g.clone()
+        mine[output == 0] = 0
+        mean = mine.sum(dim=ctx.dim) / size.to(output.dtype).squeeze(ctx.dim)
+        return torch.where(output != 0, mine - mean.unsqueeze(ctx.dim), mine), None
+
+    @staticmethod
+    def _threshold(x, dim=-1):
+        ordered, _ = torch.sort(x, descending=True, dim=dim)
+        total = ordered.cumsum(dim) - 1
+        places = torch.arange(1, x.size(dim) + 1, dtype=x.dtype)
+        size = (places * ordered > total).sum(dim=dim).unsqueeze(dim)
+        tau = total.gather(dim, size - 1)
+        tau /= size.to(x.dtype)
+        return tau, size
+
+
+class Harmonics(Function):
+    """Goes round as often as a number says, and stops before."""
+
+    @staticmethod
+    def forward(ctx, x, count):
+        if any(ctx.needs_input_grad):
+            ctx.save_for_backward(x)
+            ctx.count = count
+        out = torch.zeros_like(x)
+        for i, scale in zip(range(count), reversed((0.5, 0.25, 0.125)), strict=False):
+            if i > 1:
+                break
+            out += (x * i).sin().mul_(scale).exp_()
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        if not ctx.count:
+            raise NotImplementedError("no harmonics")
+        (x,) = ctx.saved_tensors
+        out = torch.zeros_like(g)
+        for i in range(ctx.count):
+            if i == 1:
+                continue
+            out = out + torch.cos(x * i) * i
+        return out * g, None
+
+
+class Stepped(Function):
+    """Makes tensors of constants, and calls torch's Python around operators."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.heaviside(x, torch.as_tensor(0.0).to(x.dtype)) + torch.tensor(0.5)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        ridge = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return g * F.softmax(F.pad(x, (1, 1)), dim=-1)[:, 1:-1] / ridge.type(x.dtype)
+
+
 FUNCTIONS = {
+    "loops": lambda h, w: Loops.apply(h),
+    "sparse": lambda h, w: Sparse.apply(h),
+    "harmonics": lambda h, w: Harmonics.apply(h, 3),
+    "stepped": lambda h, w: Stepped.apply(h),
     "sign": lambda h, w: Sign.apply(h),
     "levels": lambda h, w: Levels.apply(h),
     "reversed": lambda h, w: Reversed.apply(h, 0.3),
@@ -330,6 +410,60 @@ def test_a_function(name):
     seen = []
     check(trained(FUNCTIONS[name], seen=seen, count=ENOUGH + 6), hits=ENOUGH + 4)
     flat(seen)
+
+
+def evaluated(way, between=(), count=ENOUGH, seen=None, after=ENOUGH, mode=torch.no_grad):
+    """A case: a call that builds no graph, which draws and writes statistics around `way(hidden, layer)`."""
+
+    def make(trace):
+        torch.manual_seed(1)
+        parts = (torch.nn.Linear(4, 6), torch.nn.Linear(6, 6), torch.nn.BatchNorm1d(6), torch.nn.Dropout(0.3))
+        net = torch.nn.Sequential(*parts)
+        if mode is frozen:
+            net.requires_grad_(False)
+
+        def step(x):
+            hidden = net[0](x).tanh()
+            return net[3](net[2](way(hidden, net[1]) + 0.1 * hidden)), hidden
+
+        traced = trace(step)
+
+        def in_mode(x):
+            with mode():
+                return traced(x)
+
+        def note():
+            if seen is not None and hasattr(traced, "stats"):
+                seen.extend(forms_of(traced))
+
+        steps = [call(torch.randn(3, 4)) for _ in range(count)] + [note]
+        for change in between:
+            steps += [change, *(call(torch.randn(3, 4)) for _ in range(after))]
+        return in_mode, steps, lambda: list(net.buffers())
+
+    return make
+
+
+def frozen():
+    """No parameter requires a gradient; the mode is as it is."""
+    return contextlib.nullcontext()
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, frozen], ids=lambda mode: mode.__name__)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_without_a_graph(name, mode):
+    seen = []
+    check(evaluated(FUNCTIONS[name], seen=seen, mode=mode), hits=ENOUGH - 2)
+    flat(seen)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_function_in_inference_mode(name):
+    """Kernels are not seen there: its code is called."""
+    seen = []
+    check(evaluated(FUNCTIONS[name], seen=seen, mode=torch.inference_mode), hits=ENOUGH - 2)
+    assert seen
+    assert "flat" not in seen
 
 
 @pytest.mark.parametrize("name", LOOKING)
@@ -413,6 +547,20 @@ def default_of_double():
     return lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)
 
 
+def half_threshold(x, dim=-1):
+    return x.mean(dim, keepdim=True) / 2, torch.ones(1, dtype=torch.int64)
+
+
+class HalfSparse:
+    """Stands for a function, under its name."""
+
+    _threshold = staticmethod(half_threshold)
+
+
+def padded_with_ones(input, pad, mode="constant", value=None):
+    return torch._C._nn.pad(input, pad, mode, 1.0)
+
+
 class Limits:
     """Stands for what `torch.finfo` gives."""
 
@@ -458,6 +606,17 @@ CHANGES = {
     "what makes tensors of them": ("masked", lambda: put(torch, "tensor", lambda value: TENSOR(-1.0))),
     "the default dtype": ("masked", default_of_double),
     "a builtin that is hidden": ("lengths", lambda: put(HERE, "len", lambda x: 7)),
+    "a method of its own": ("sparse", lambda: put(Sparse, "_threshold", staticmethod(half_threshold))),
+    "the code of that": ("sparse", lambda: swapped_code(vars(Sparse)["_threshold"].__func__, half_threshold)),
+    "a global that hides its class": ("sparse", lambda: put(HERE, "Sparse", HalfSparse)),
+    "a builtin that goes round": ("harmonics", lambda: put(HERE, "reversed", iter)),
+    "torch's Python around an operator": ("stepped", lambda: put(F, "softmax", F.softmin)),
+    "the code of that Python": ("stepped", lambda: swapped_code(F.pad, padded_with_ones)),
+    "a function of torch.linalg": ("stepped", lambda: put(torch.linalg, "vector_norm", torch.sum)),
+    "what makes tensors of constants": (
+        "stepped",
+        lambda: put(torch, "as_tensor", lambda value: TENSOR(1.0)),
+    ),
     "a builtin": ("lengths", lambda: put(builtins, "abs", lambda x: ABS(x) + 1)),
 }
 
@@ -476,6 +635,22 @@ def test_a_change(name):
 
     def make(trace):
         return trained(FUNCTIONS[way], between=[change, back], seen=seen)(trace)
+
+    try:
+        check(make, hits=ENOUGH - 2)
+    finally:
+        back()
+    flat(seen)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_without_a_graph(name):
+    way, of = CHANGES[name]
+    change, back = of()
+    seen = []
+
+    def make(trace):
+        return evaluated(FUNCTIONS[way], between=[change, back], seen=seen)(trace)
 
     try:
         check(make, hits=ENOUGH - 2)
@@ -618,6 +793,57 @@ class Loops(Function):
         return g * 8
 
 
+class LoopsUntil(Passes):
+    @staticmethod
+    def forward(ctx, x):
+        while x.norm() > 1:
+            x = x * 0.5
+        return x
+
+
+class LoopsOverState(Passes):
+    @staticmethod
+    def forward(ctx, x):
+        for scale in PLACES:
+            x = x * scale
+        return x
+
+
+class WritesInLoop(Shown):
+    """What it writes to is its own from the second time round on."""
+
+    @staticmethod
+    def backward(ctx, g):
+        mine = g
+        for _ in range(2):
+            mine *= 2
+            mine = mine.clone()
+        return mine
+
+
+class CallsOwnMethod(Passes):
+    @staticmethod
+    def forward(ctx, x):
+        return CallsOwnMethod._count(x)
+
+    @staticmethod
+    def _count(x):
+        PLACES.append(1.0)
+        return x * 2
+
+
+class KeepsClass(Passes):
+    @staticmethod
+    def forward(ctx, x):
+        return x * len([KeepsClass])
+
+
+class ReadsOwnClass(Passes):
+    @staticmethod
+    def forward(ctx, x):
+        return x * len(ReadsOwnClass.__name__)
+
+
 class Tries(Passes):
     @staticmethod
     def forward(ctx, x):
@@ -726,9 +952,23 @@ def closing():
 
 OTHERS = [
     *(Prints, Counts, InPlace, WritesToSaved, WritesToGradient, WritesThroughView, WritesSometimes),
-    *(WritesOut, Lists, Hooks, KeepsContext, Loops, Tries, Nested, ReadsState, Seeds, Normalises, Forward),
+    *(
+        WritesOut,
+        Lists,
+        Hooks,
+        KeepsContext,
+        LoopsUntil,
+        LoopsOverState,
+        WritesInLoop,
+        Tries,
+        Nested,
+        ReadsState,
+        Seeds,
+        Normalises,
+        Forward,
+    ),
     *(KeepsOnClass, Formats, ChangesContext, ReturnsBuiltin, Imports, closing(), Function, int),
-    *(TensorOfValue, TensorElsewhere),
+    *(TensorOfValue, TensorElsewhere, CallsOwnMethod, KeepsClass, ReadsOwnClass),
 ]
 
 
@@ -927,6 +1167,49 @@ def written_between_its_passes(trace):
         out.sum().backward()
 
     return trace(step), [call(torch.randn(3, 4)) for _ in range(ENOUGH + 3)], lambda: [w.grad, buffer]
+
+
+@cases(hits=ENOUGH + 4)
+def without_a_graph_and_behind_a_value(trace):
+    """The value leads away in some calls, before and behind what is written."""
+    weight, total = torch.nn.Parameter(torch.ones(4)), torch.zeros(4)
+
+    def step(x):
+        with torch.no_grad():
+            spikes = Spike.apply(x * weight, 2.0)
+            if spikes.sum() > 2:
+                return Swish.apply(spikes * x)
+            total.add_(spikes)
+            y = Reversed.apply(x, 0.3)
+            return y, Levels.apply(y) if y.max() > 1 else y
+
+    steps = [call(scale * torch.tensor([-1.0, 0.5, 2.0, -0.25])) for scale in (1, 0.25, -1) for _ in range(6)]
+    return trace(step), [*steps, *steps[::-2], *steps[::3]], lambda: total
+
+
+@cases(hits=ENOUGH)
+def without_a_graph_at_sizes_that_come_again(trace):
+    def step(x):
+        with torch.no_grad():
+            return Swish.apply(Levels.apply(x)), Sign.apply(x[1:]).sum(0)
+
+    return trace(step), [call(torch.randn(rows, 4)) for _ in range(6) for rows in (3, 5, 2)]
+
+
+@cases(hits=ENOUGH)
+def without_a_graph_what_it_is_given_leaves(trace):
+    """Its result is a view of what it is given, which the caller writes to."""
+    kept = torch.ones(4)
+
+    def step(x):
+        with torch.no_grad():
+            return Reversed.apply(kept), Reversed.apply(x).mul_(2), Swish.apply(kept)
+
+    def write():
+        kept.mul_(1.5)
+
+    steps = [call(torch.randn(4)) for _ in range(ENOUGH + 2)]
+    return trace(step), [*steps, write, *steps[:3]], lambda: kept
 
 
 @cases(hits=ENOUGH)

@@ -16,7 +16,8 @@ namespace lazytrace {
 // from then on it answers. Changed with the GIL only.
 struct FlatCourse {
   enum class Stage : uint8_t { Waiting, Due, Made, Ready, Refused } stage = Stage::Waiting;
-  bool busy = false;  // a call is making or proving it
+  bool busy = false;       // a call is making or proving it
+  bool graphless = false;  // nothing is left to autograd: its form goes without the code of custom functions
   std::shared_ptr<const FlatForm> form;
   // Of a program that leaves nothing to autograd, and has no form: how it is run at these sizes.
   std::shared_ptr<const Plan> at_sizes;

@@ -51,6 +51,11 @@ Flattening::Flattening(const Plan& plan, const std::vector<at::Tensor>& register
   if (program_.modes[0].any_autocast()) hinder("it was called under autocast");
 }
 
+void Flattening::goes_without_graph() {
+  graphless_ = true;
+  following_ = nullptr;
+}
+
 void Flattening::hinder(const std::string& why) {
   if (obstacle_.empty()) obstacle_ = why;
 }
@@ -131,7 +136,8 @@ void Flattening::after(size_t at) {
   }
   if (collected && is_watched(step) && !goes_as_recorded(step))
     return hinder(step.opaque->name + " has gone another way than the one that was watched");
-  if (collected && (graph || (stands_for_kernels(step) && begins_ >= 0))) return replace(step);
+  if (collected && (graph || (stands_for_kernels(step) && (begins_ >= 0 || graphless_))))
+    return replace(step);
   if (sets_hook(step) && (begins_ >= 0 || step.opaque->hooks_outside)) {
     // One on a leaf of before the call is taken off again, which would be done alone.
     if (begins_ < 0) begins_ = static_cast<int>(mark_);

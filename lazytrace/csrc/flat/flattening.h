@@ -46,6 +46,8 @@ class Flattening final : public Witness, public KernelSink {
   void follow(std::shared_ptr<const Plan> whole, const std::vector<int>& outputs,
               const std::vector<TensorMeta>& looks);
 
+  // Where nothing is left to autograd, and custom functions are all that the form does without.
+  void goes_without_graph();
   // How many nodes the program makes.
   void built(uint64_t nodes) { nodes_ = nodes; }
   // Which of the tensors that the program begins with share memory, where these are copies.
@@ -125,6 +127,7 @@ class Flattening final : public Witness, public KernelSink {
   size_t mark_ = 0;  // the steps and registers before the one that is running
   int first_new_ = 0;
   int begins_ = -1;
+  bool graphless_ = false;
   uint64_t nodes_ = 0;
   bool collects_ = false;
   bool backward_ = false;

@@ -475,6 +475,13 @@ void Trace::fill_again(const Call& call, Workspace* space, Loan* loan) const {
 }
 
 // Whether passes through the graph that it leaves to its caller ask for gradients alone.
+namespace {
+bool runs_pure_functions(const Program& program) {
+  return std::any_of(program.steps.begin(), program.steps.end(),
+                     [](const Step& step) { return step.opaque && step.opaque->pure; });
+}
+}  // namespace
+
 void Trace::await_pass(const std::vector<at::Tensor>& registers, FlatCourse* flat) const {
   if (flat->asked && flat->asked->anything()) {
     if (!flat->asked->gradients_alone()) return flat->refuse("a backward pass asked for more than gradients");
@@ -486,7 +493,13 @@ void Trace::await_pass(const std::vector<at::Tensor>& registers, FlatCourse* fla
   uint32_t hit = ++flat->hits;
   if ((hit & (hit - 1)) != 0) return;
   Roots roots(outputs(), registers);
-  if (roots.tensors.empty()) return flat->refuse("");
+  if (roots.tensors.empty()) {
+    // Nothing but the Python code of custom functions can be saved.
+    if (!runs_pure_functions(program())) return flat->refuse("");
+    flat->graphless = true;
+    flat->stage = FlatCourse::Stage::Due;
+    return;
+  }
   std::string obstacle = Shadow::obstacle(program());
   if (!obstacle.empty()) return flat->refuse(obstacle);
   auto has_node = [](const at::Tensor& root) { return root.requires_grad() && !root.is_leaf(); };
@@ -497,7 +510,7 @@ void Trace::await_pass(const std::vector<at::Tensor>& registers, FlatCourse* fla
 }
 
 Outcome Trace::run_watched(const Call& call, Workspace* space, FlatCourse* flat) const {
-  if (!program().backward) return run_shadowed(call, space, flat);
+  if (!program().backward && !flat->graphless) return run_shadowed(call, space, flat);
   // In the thread of a GPU autograd numbers the nodes of a graph from another start, which says in which
   // order a later pass adds gradients up. Watched, it would build them here.
   if (program().grows && gpu_in_use()) {
@@ -506,6 +519,7 @@ Outcome Trace::run_watched(const Call& call, Workspace* space, FlatCourse* flat)
   }
   auto known = [this](int64_t node) { return knows_writes(node); };
   Flattening flattening(*plan_, space->registers, known);
+  if (flat->graphless) flattening.goes_without_graph();
   Outcome outcome;
   {
     KernelScope scope(&flattening);
