@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import functools
 import inspect
 import random
@@ -16,6 +17,7 @@ from torch import nn
 import lazytrace
 from lazytrace import traced
 from lazytrace.engine.attempt import Attempt
+from lazytrace.engine.store import TraceStore
 
 pytestmark = pytest.mark.filterwarnings("ignore::lazytrace.RetraceWarning")
 
@@ -781,6 +783,23 @@ def test_explain_says_that_a_call_is_not_replayed():
     for _ in range(100):
         step(torch.ones(200))
     assert step.explain(torch.ones(200)).outcome == "hit"
+
+
+def test_a_trace_that_answers_behind_others_twice_in_a_row_is_asked_first():
+    store = TraceStore(8)
+    made = []
+    for kind in "abc":
+        step = traced(lambda x, kind=kind: x * len(kind))
+        step(X)
+        (trace,) = step._self_handle()._cache.traces.all()
+        made.append(dataclasses.replace(trace, key=b"key", number=len(made)))
+        store.add(made[-1])
+    third, second, first = store.find(b"key")
+    for trace in (first, second, first, second):
+        store.answered_late(trace)
+    assert store.find(b"key") == (third, second, first)
+    store.answered_late(second)
+    assert store.find(b"key") == (second, third, first)
 
 
 def test_signatures_that_come_round_are_asked_all_the_same():

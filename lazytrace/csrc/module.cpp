@@ -616,6 +616,8 @@ PYBIND11_MODULE(_core, m) {
       .def("fix_sizes", &lt::Recording::fix_sizes)
       .def("varying", &lt::Recording::varying)
       .def("stiff", &lt::Recording::stiff)
+      .def("keep_turns", &lt::Recording::keep_turns)
+      .def_property_readonly("turned", &lt::Recording::turned)
       .def("fail", &lt::Recording::fail)
       .def_property_readonly("reason", &lt::Recording::reason)
       .def_property_readonly("seconds_lowering", &lt::Recording::seconds_lowering)

@@ -164,6 +164,8 @@ class Attempt:
             return result.result
         if trace is not None:
             self.cache.traces.used(trace)
+            if self._differing is not None and self._differing[1].step >= 0:
+                self.cache.traces.answered_late(trace)
         return result
 
     def _key_of(self, trace: Trace | None) -> bytes:
@@ -505,6 +507,7 @@ class Attempt:
                 fixed=self.cache.shapes.fixed(self.call.structure),
                 names=names,
                 blocks=self._watches_blocks(loose),
+                turns=self.cache.shapes.keeps_turns(self.call.structure),
             )
         except core.Diverged:
             raise
@@ -553,6 +556,9 @@ class Attempt:
         about_sizes = recorded.reason_code.startswith("sizes-")
         if recorded.stiff and self.cache.shapes.fix_state(structure, recorded.stiff):
             # The next recording does not follow these, as the first one did not.
+            return self.cache.refusals.forget(self.key)
+        if recorded.turned and self.cache.shapes.take_turn(structure, recorded.turned):
+            # Something that was made lazily, it seemed at first, and is taken away again.
             return self.cache.refusals.forget(self.key)
         # Anything else may be state that is made when it is first asked for.
         to_blame = recorded.failed_in_block and recorded.reason_code.startswith("block-")

@@ -43,6 +43,7 @@ class Recorded:
     `varying` are the paths of numbers that the call has changed, for which there is no program; `stiff` those
     of lists that were followed, and have changed in a way that a replay cannot follow. `watched`: whether
     it has watched what activation checkpointing calls, `failed_in_block` that this is why none is there.
+    `turned`: 1 if none is there as the call has put something in the place of None, 2 if None in its place.
     """
 
     result: Any
@@ -55,6 +56,7 @@ class Recorded:
     stiff: tuple[str, ...] = ()
     watched: bool = False
     failed_in_block: bool = False
+    turned: int = 0
     phases: Phases = _NO_PHASES
 
     @property
@@ -108,6 +110,7 @@ def record(
     fixed: Collection[str] = (),
     names: Sequence[str] = (),
     blocks: bool = False,
+    turns: bool = False,
 ) -> Recorded:
     """Run `function(*args, **kwargs)` once, as eager would, and record it.
 
@@ -126,7 +129,8 @@ def record(
     `key_now` binds the arguments again: another thread may change a list or a dict among them at any time,
     and a program must not be stored for what they were before.
 
-    With `blocks` what activation checkpointing calls is watched, and may get a flat form.
+    With `blocks` what activation checkpointing calls is watched, and may get a flat form. With `turns` places
+    in state may hold None and something else by turns.
     """
     start = perf_counter()
     arrays.know_scipy()
@@ -138,6 +142,8 @@ def record(
             recording.fix_sizes(static_sizes(call.tensors))
         if blocks:
             recording.watch_blocks()
+        if turns:
+            recording.keep_turns()
         recording.ignore("print" in ignore, "logging" in ignore)
         # What a replay has done before a resumed function may have changed the look of an argument.
         steady = resume is not None or key_now() == call.key
@@ -171,6 +177,7 @@ def record(
             stiff=stiff,
             watched=recording.has_watched,
             failed_in_block=recording.failed_in_block,
+            turned=recording.turned,
             phases=phases,
         )
     finally:

@@ -53,6 +53,7 @@ _GROWING_AT_LEAST = 8
 # pass over signatures that may come again; after them, recordings must be hit more often than once.
 _FIRST_PASS = 32
 _HITS_OF_EACH = 4
+_BOTH_WAYS = 3  # from None to something else, and back
 _REFUSED = -1  # traces are numbered from 0
 _NEVER = (1 << 63) - 1
 
@@ -216,6 +217,7 @@ class _Followed:
     blocks: bool = True
     failed: int = 0
     refused: str = ""
+    turns: int = 0
 
 
 class Shapes:
@@ -352,6 +354,29 @@ class Shapes:
         """
         return not self._of(structure).blocks
 
+    def take_turn(self, structure: bytes, way: int) -> bool:
+        """Whether from now on places in state may hold None and something else by turns.
+
+        They may once a call has been refused as what it has written took the place of None (`way` is 1), and
+        another one as None took the place of what (2).
+
+        >>> shapes = Shapes()
+        >>> [shapes.take_turn(b"f32[?]", way) for way in (1, 1, 2, 1)]
+        [False, False, True, False]
+        """
+        known = self._of(structure)
+        with self._lock:
+            before, known.turns = known.turns, known.turns | way
+            return before != known.turns == _BOTH_WAYS
+
+    def keeps_turns(self, structure: bytes) -> bool:
+        """Whether it is so.
+
+        >>> Shapes().keeps_turns(b"f32[?]")
+        False
+        """
+        return self._of(structure).turns == _BOTH_WAYS
+
     def state(self, structure: bytes) -> tuple[str, ...]:
         """The paths of the numbers in state that are followed.
 
@@ -387,6 +412,7 @@ class TraceStore:
         self._lock = new_lock()
         self._lru = _Lru(limit)
         self._by_key: dict[bytes, tuple[Trace, ...]] = {}
+        self._late = -1  # the trace that answered behind others, the last time that one did
         self._evicted: dict[bytes, None] = {}
         # The same for hits: they look up and mark traces without Python.
         self.native = core.TraceTable() if available() else None
@@ -460,15 +486,28 @@ class TraceStore:
         except KeyError:  # cachetools' get() looks twice, and another thread may drop it in between
             return 0
 
+    def answered_late(self, trace: Trace) -> None:
+        """A trace has answered behind others, which ran until a value differed: is it better asked first?
+
+        It is from the second time in a row on; those that take turns stay as they are.
+        """
+        again, self._late = trace.number == self._late, trace.number
+        if again:
+            with self._lock:
+                self._ask_first(trace.key, trace.number)
+
     def branched(self, key: bytes, number: int) -> None:
         """Mark the trace with this number as the most recently used, and ask it first from now on."""
         with self._lock:
-            traces = self._by_key.get(key, ())
-            taken = tuple(trace for trace in traces if trace.number == number)
-            for trace in taken:
+            for trace in self._ask_first(key, number):
                 self.used(trace)
-            if taken:
-                self._store(key, taken + tuple(trace for trace in traces if trace.number != number))
+
+    def _ask_first(self, key: bytes, number: int) -> tuple[Trace, ...]:
+        traces = self._by_key.get(key, ())
+        taken = tuple(trace for trace in traces if trace.number == number)
+        if taken:
+            self._store(key, taken + tuple(trace for trace in traces if trace.number != number))
+        return taken
 
     def add(self, trace: Trace) -> list[Trace]:
         """Store a trace; the least recently used ones that were dropped for it."""

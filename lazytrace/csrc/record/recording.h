@@ -68,6 +68,10 @@ class Recording {
   std::vector<std::string> stiff(const std::vector<std::string>& names) const {
     return observer_.stiff(names);
   }
+  // What is put in the place of None, or None in the place of what, is kept. Before run().
+  void keep_turns() { observer_.keep_turns(); }
+  // Why there is no trace: 1 that something took the place of None, 2 that None did; 0 anything else.
+  int turned() const { return static_cast<int>(observer_.turn()); }
   // The sizes of these dimensions of arguments are read before the function runs. Before run(); a function
   // that resumes reads those that its first steps have read so.
   void fix_sizes(std::vector<std::pair<at::Tensor, int64_t>> sizes) {

@@ -41,6 +41,9 @@ class Observer {
   std::vector<std::string> stiff(const std::vector<std::string>& names) const {
     return provenance_.stiff(names);
   }
+  // Places that hold None and something else by turns: see StateWrites.
+  void keep_turns() { writes_.keep_turns(); }
+  StateWrites::Turn turn() const { return writes_.turn(); }
 
   // Declares the function or an argument leaf; `structural`: a container whose contents the signature holds.
   void add_root(PyObject* object, Py_ssize_t index, bool structural) {

@@ -661,10 +661,18 @@ StateWrites::Verdict StateWrites::verdict_on_content(const Writes::Write& write)
   return grown && !passed ? Verdict::Refused : Verdict::Kept;
 }
 
+StateWrites::Turn StateWrites::turn_of(const Writes::Write& write, const Guard& before) {
+  PyObject* value = write.value.ptr();
+  bool was_none = before.expect == Expect::Constant && before.value.is_none();
+  if (!value || was_none == (value == Py_None)) return Turn::None;
+  return was_none ? Turn::ToValue : Turn::ToNone;
+}
+
 // Whether the guard on what was read there may hold at a later call. Where it cannot, there is no use in a
 // recording.
 bool StateWrites::may_come_again(const Writes::Write& write, const Guard& before) const {
   PyObject* value = write.value.ptr();
+  if (keeps_turns_ && turn_of(write, before) != Turn::None) return true;
   if (before.expect == Expect::Tensor && is_tensor(value)) return true;
   if (before.expect == Expect::Type && before.raw == reinterpret_cast<PyObject*>(Py_TYPE(value))) return true;
   // A flag that is set, a sum that is put back to zero, one of two objects that take turns: what was there
@@ -730,6 +738,8 @@ void StateWrites::settle() {
     if (verdict == Verdict::Dropped) continue;
     if (verdict == Verdict::Refused) {
       recorder_->place = entry.place;
+      if (!recorder_->stopped() && !shared && entry.before >= 0)
+        turn_ = turn_of(entry, (*tree_)[entry.before]);
       recorder_->fail(shared ? entry.what + " that other functions share" : entry.what);
       // The next recording may follow it.
       if (!shared && entry.before >= 0 && tree_->can_be_loose(entry.before) &&

@@ -67,6 +67,13 @@ class StateWrites {
 
   // Drops writes that leave what was there before, and refuses those that the next call would trip over.
   void settle();
+  // A place that held None and now holds what may differ at each call, or the other way round: in a function
+  // where these take turns either may be found again.
+  enum class Turn : uint8_t { None, ToValue, ToNone };
+  // They are kept. Before the call.
+  void keep_turns() { keeps_turns_ = true; }
+  // After settle(): which of them is why there is no program.
+  Turn turn() const { return turn_; }
   // After it: all places that were written, those too that hold again what they held.
   std::vector<Effect>& written() { return written_; }
 
@@ -82,6 +89,7 @@ class StateWrites {
   Verdict verdict_on_content(const Writes::Write& write) const;
   bool hangs_on_value(const Writes::Write& write) const;
   bool may_come_again(const Writes::Write& write, const Guard& before) const;
+  static Turn turn_of(const Writes::Write& write, const Guard& before);
   void enter(Effect effect, PyObject* container, PyObject* value, const std::string& what);
   bool fill_added(PyObject* list, PyObject* key, PyObject* value);
   bool takes_entry(PyObject* container, int node) const;
@@ -114,6 +122,8 @@ class StateWrites {
   Consumption* consumption_;
   Gradients* gradients_;
   std::vector<Effect> written_;
+  bool keeps_turns_ = false;
+  Turn turn_ = Turn::None;
   PyObject* keyed_ = nullptr;  // the container that the instruction writes to under a key that is followed
 };
 
