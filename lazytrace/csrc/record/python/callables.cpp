@@ -132,6 +132,23 @@ bool is_operator_name(const std::string& name) {
   return at->second;
 }
 
+bool computes_alone(Does does) {
+  switch (does) {
+    case Does::Nothing:
+    case Does::Reads:
+    case Does::Compares:
+    case Does::Computes:
+    case Does::Text:
+    case Does::Copies:
+    case Does::AsksLength:
+    case Does::AsksTruth:
+    case Does::AsksContains:
+      return true;
+    default:
+      return false;
+  }
+}
+
 Does function_does(PyCFunctionObject* f) {
   static auto* torchs = new AddressMap<Does>();
   if (const Does* known = torchs->find(f->m_ml)) return *known;

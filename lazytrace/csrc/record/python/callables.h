@@ -67,6 +67,9 @@ enum class Does : uint8_t {
   OfPower,          // the same of two, whose power is an ordinary number
 };
 
+// Whether what the C code does with each of many arguments is known from the arguments alone.
+bool computes_alone(Does does);
+
 // All need the GIL. Rows are found by the object that stands under the row's name when it is asked for first,
 // so a namesake is not taken for it.
 Does function_does(PyCFunctionObject* function);

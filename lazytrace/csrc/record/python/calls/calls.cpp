@@ -98,24 +98,6 @@ bool is_flat(PyObject* v) {
   return PyDict_CheckExact(v);
 }
 
-// Whether what the C code does with each of many arguments is known from the arguments alone.
-bool is_plain(Does does) {
-  switch (does) {
-    case Does::Nothing:
-    case Does::Reads:
-    case Does::Compares:
-    case Does::Computes:
-    case Does::Text:
-    case Does::Copies:
-    case Does::AsksLength:
-    case Does::AsksTruth:
-    case Does::AsksContains:
-      return true;
-    default:
-      return false;
-  }
-}
-
 Consumer consumer_of(Does does) {
   if (does == Does::Compares || does == Does::Computes || does == Does::AsksContains || does == Does::Changes)
     return Consumer::Compares;
@@ -215,8 +197,8 @@ void Calls::judge_one(PyObject* v) {
     auto* f = reinterpret_cast<PyCFunctionObject*>(v);
     PyObject* self = f->m_self;
     if (is_free(f))
-      return is_plain(function_does(f)) ? expect_of(function_does(f))
-                                        : recorder_->fail("hands " + name_of(f) + "() to C code");
+      return computes_alone(function_does(f)) ? expect_of(function_does(f))
+                                              : recorder_->fail("hands " + name_of(f) + "() to C code");
     read_bound_self(v, self);
     return judge_method_callback(c_base(Py_TYPE(self)), f->m_ml->ml_name, self);
   }
@@ -280,7 +262,7 @@ void Calls::judge_method_callback(PyTypeObject* type, const std::string& name, P
   bool enters = dict && (name == "setdefault" || (missing && type != &PyODict_Type && name == "__getitem__"));
   Does does = tensor ? tensor_method_does(name) : method_does(type, name);
   // The keys that it is asked for are not seen, so all entries count as read.
-  bool known = tensor ? does != Does::Unknown : is_plain(does) || (self && does == Does::GetsItem);
+  bool known = tensor ? does != Does::Unknown : computes_alone(does) || (self && does == Does::GetsItem);
   known |= does == Does::Formats && name == "format" && formats_whole(self);
   // One of another type, or that is not followed, fails or is the call's own.
   bool followed = self ? containers_->follows(self) : provenance_->has_live();
@@ -625,7 +607,9 @@ void Calls::call_instance(PyObject* callable, PyObject* const* args, Py_ssize_t 
   if (target && heap && !Py_TYPE(target)->tp_descr_set && !Py_IS_TYPE(target, &PyWrapperDescr_Type) &&
       PyCallable_Check(target)) {
     classes_->read_class(type, key, target);  // __call__ = another_callable
-    return call(target, args, count);
+    if (!Py_IS_TYPE(target, &PyMethodDescr_Type) && !is_lru_cache(target)) return call(target, args, count);
+    auto all = with_self(callable, args, count);  // dict.get, say, which is bound to the object
+    return call(target, all.data(), static_cast<Py_ssize_t>(all.size()));
   }
   if (method_does(type, "__call__") == Does::Reads) return call_holder(callable, args, count);
   if (!computes(object_does(callable), args, count))

@@ -1,11 +1,15 @@
 #include "record/python/reads/classes.h"
 
+#include <algorithm>
+#include <cstring>
+#include <iterator>
 #include <unordered_map>
 
 #include "cpython/class_entry.h"
 #include "cpython/imports.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
+#include "record/python/callables.h"
 #include "support/reasons.h"
 
 namespace lazytrace {
@@ -138,14 +142,71 @@ PyObject* inside_method(PyObject* found) {
   return inner.ptr();  // which the method holds
 }
 
-// Slots of C classes show nothing of their own, and what Python code makes shows itself.
-bool shows_itself(PyObject* found) {
-  return PyFunction_Check(found) || Py_IS_TYPE(found, &PyWrapperDescr_Type) ||
-         Py_IS_TYPE(found, &PyMemberDescr_Type) || Py_IS_TYPE(found, &PyMethodDescr_Type) ||
-         Py_IS_TYPE(found, &PyGetSetDescr_Type) || Py_IS_TYPE(found, &PyProperty_Type) ||
-         Py_IS_TYPE(found, &PyClassMethodDescr_Type) || is_free_builtin(found) ||
-         found == reinterpret_cast<PyObject*>(&PyDict_Type) ||  // TypedDict
+bool is_among(PyObject* name, std::initializer_list<PyObject*> names) {
+  return std::any_of(names.begin(), names.end(), [&](PyObject* one) { return is_text(name, one); });
+}
+
+// These are called by Python code, or where an attribute is read or set, and judged there.
+bool is_called_in_sight(PyObject* name) {
+  static const auto named = [](const char* text) { return PyUnicode_InternFromString(text); };
+  static PyObject *const made = named("__new__"), *const begun = named("__init__"),
+                         *const got = named("__getattr__"), *const set = named("__setattr__"),
+                         *const deleted = named("__delattr__"), *const copied = named("__copy__"),
+                         *const copied_deeply = named("__deepcopy__"), *const put = named("__setstate__");
+  return is_among(name, {made, begun, got, set, deleted, copied, copied_deeply, put});
+}
+
+// Asked for as an attribute, and not called.
+bool is_never_called(PyObject* name) {
+  static PyObject *const kind = PyUnicode_InternFromString("__class__"), *const own =
+                                                                             PyUnicode_InternFromString(
+                                                                                 "__dict__");
+  return is_among(name, {kind, own});
+}
+
+// Whether objects of it hold nothing that its methods could change, or show in another way than by operators.
+bool is_of_values(PyTypeObject* type) {
+  PyTypeObject* const kTypes[] = {&PyBaseObject_Type, &PyType_Type,    &PyLong_Type,
+                                  &PyFloat_Type,      &PyComplex_Type, &PyUnicode_Type,
+                                  &PyBytes_Type,      &PyTuple_Type,   &PyFrozenSet_Type};
+  return std::find(std::begin(kTypes), std::end(kTypes), type) != std::end(kTypes) ||
+         std::strncmp(type->tp_name, "torch.", 6) == 0;
+}
+
+// A method of C under its own name does what the protocol is judged by; under another one, as `__sub__ =
+// dict.pop`, it may do anything.
+bool is_a_slot(PyObject* found, PyObject* name) {
+  auto* descriptor = reinterpret_cast<PyDescrObject*>(found);
+  return is_text(descriptor->d_name, name) || is_of_values(descriptor->d_type) || is_called_in_sight(name);
+}
+
+// What Python code makes shows itself. What a descriptor gives is called without anything of that being seen.
+bool shows_itself(PyObject* found, PyObject* name) {
+  if (PyFunction_Check(found) || is_never_called(name)) return true;
+  if (Py_IS_TYPE(found, &PyWrapperDescr_Type) || Py_IS_TYPE(found, &PyMethodDescr_Type) ||
+      Py_IS_TYPE(found, &PyClassMethodDescr_Type))
+    return is_a_slot(found, name);
+  if (is_free_builtin(found)) {
+    static PyObject *const maker = PyUnicode_InternFromString("__new__"), *const of_torch =
+                                                                              PyUnicode_InternFromString(
+                                                                                  "__torch_function__");
+    return is_among(name, {maker, of_torch}) ||
+           computes_alone(function_does(reinterpret_cast<PyCFunctionObject*>(found)));
+  }
+  return found == reinterpret_cast<PyObject*>(&PyDict_Type) ||  // TypedDict
          found == reinterpret_cast<PyObject*>(&Py_GenericAliasType);
+}
+
+// Whether an object of a class of Python's shows what it does where it is called: by a method of Python, and
+// not by what C code, or another descriptor, makes of it.
+bool shows_its_call(PyTypeObject* type) {
+  static PyObject *const call = PyUnicode_InternFromString("__call__"),
+                         *const get = PyUnicode_InternFromString("__get__"),
+                         *const wrapped = PyUnicode_InternFromString("__wrapped__");
+  bool method = PyType_IsSubtype(type, &PyStaticMethod_Type) || PyType_IsSubtype(type, &PyClassMethod_Type);
+  if (!method && _PyType_Lookup(type, wrapped)) return true;  // a wrapper of ours, or one made like it
+  PyObject* called = _PyType_Lookup(type, call);
+  return called && PyFunction_Check(called) && !_PyType_Lookup(type, get);
 }
 
 }  // namespace
@@ -156,13 +217,12 @@ void ClassReads::read_special(PyTypeObject* type, PyObject* name) {
   if (!found || found == Py_None || !is_python_class(type)) return;
   // Anything else is called by C code without a frame of ours.
   found = inside_method(found);
-  if (!found || shows_itself(found)) return;
+  if (!found || shows_itself(found, name)) return;
   if (PyType_Check(found) && is_python_class(reinterpret_cast<PyTypeObject*>(found))) {
     read_hook(reinterpret_cast<PyTypeObject*>(found), "__new__");
     return read_hook(reinterpret_cast<PyTypeObject*>(found), "__init__");
   }
-  // A wrapper made by Python code shows itself in its __get__ or __call__.
-  if (is_python_class(Py_TYPE(found))) return read_specials(Py_TYPE(found));
+  if (is_python_class(Py_TYPE(found)) && shows_its_call(Py_TYPE(found))) return read_specials(Py_TYPE(found));
   recorder_->fail("looks up " + text_of(name) + " of a " + class_text(type) + ", which is a " +
                   type_name(found));
 }
