@@ -238,3 +238,64 @@ def test_what_python_code_gives_is_replayed():
         )
 
     check(make, hits=2)
+
+
+class Kept(dict):
+    """A descriptor that looks its object up in itself, in C."""
+
+    __get__ = dict.get
+
+
+class Described:
+    """Attributes that C code gets."""
+
+    kept = Kept()
+    shown = Shown(operator.attrgetter("scale"))
+    of_class = classmethod(property(operator.attrgetter("scale")))
+    kept_of_class = classmethod(Kept())
+    scale = 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "c.kept",
+        "c.shown",
+        "c.of_class",
+        "Described.of_class",
+        "c.kept_of_class",
+        "getattr(c, 'kept')",
+        "[o.kept for o in [c]]",
+    ],
+)
+def test_attributes_that_c_code_gets(text):
+    def make(trace):
+        c, kept = Described(), [Described.__dict__["kept"], Described.__dict__["kept_of_class"].__func__]
+
+        def put(scale):
+            Described.scale = scale
+            kept[0][c], kept[1][Described] = scale, scale
+
+        put(1)
+        fn = eval(
+            f"lambda x: x * {text.replace('[o', 'sum([o') + ')' * text.startswith('[')}",
+            {**globals(), "c": c},
+        )
+        return trace(fn), around(lambda: put(2), X())
+
+    check(make, eager="a property made in C" if "shown" in text else "special-in-c")
+
+
+def test_attributes_that_python_code_gets_are_replayed():
+    class Own(property):
+        pass
+
+    def make(trace):
+        class Plain:
+            shown = Own(lambda self: self.scale)
+            scale = 1
+
+        c = Plain()
+        return trace(lambda x: x * c.shown), around(lambda: setattr(Plain, "scale", 2), X())
+
+    check(make, hits=2)

@@ -308,13 +308,9 @@ py::object field_of(PyObject* descriptor) {
 }  // namespace
 
 void AttributeReads::read_data_descriptor(PyObject* object, PyObject* name, PyObject* descriptor) {
-  if (Py_IS_TYPE(descriptor, &PyProperty_Type)) {
-    static PyObject* const fget = PyUnicode_InternFromString("fget");
-    py::object getter = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(descriptor, fget));
-    if (!getter) throw py::error_already_set();
-    if (!PyFunction_Check(getter.ptr()))
-      recorder_->fail("reads ." + text_of(name) + ", a property made in C");
-    return;
+  if (is_property(descriptor)) {
+    if (!gets_by_python(descriptor)) recorder_->fail("reads ." + text_of(name) + ", a property made in C");
+    if (Py_IS_TYPE(descriptor, &PyProperty_Type)) return;
   }
   bool member = Py_IS_TYPE(descriptor, &PyMemberDescr_Type),
        computed = Py_IS_TYPE(descriptor, &PyGetSetDescr_Type);

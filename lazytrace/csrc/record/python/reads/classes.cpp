@@ -35,15 +35,19 @@ bool generic_lookup(PyTypeObject* type) {
   return type->tp_getattro == hook && c_base(type)->tp_getattro == PyObject_GenericGetAttr;
 }
 
-namespace {
-// Whether it gets attributes as a property does, whatever else its class has.
 bool is_property(PyObject* value) {
   static PyObject* name = PyUnicode_InternFromString("fget");
   return PyObject_TypeCheck(value, &PyProperty_Type) &&
          Py_TYPE(value)->tp_descr_get == PyProperty_Type.tp_descr_get &&
          _PyType_Lookup(Py_TYPE(value), name) == _PyType_Lookup(&PyProperty_Type, name);
 }
-}  // namespace
+
+bool gets_by_python(PyObject* property) {
+  static PyObject* const name = PyUnicode_InternFromString("fget");
+  py::object getter = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(property, name));
+  if (!getter) throw py::error_already_set();
+  return PyFunction_Check(getter.ptr()) != 0;
+}
 
 bool ClassReads::is_made(PyTypeObject* type) const {
   return provenance_->is_fresh(reinterpret_cast<PyObject*>(type));
@@ -90,6 +94,15 @@ void ClassReads::read_behind(int node, PyObject* value) {
   py::object target = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(value, key));
   if (!target) return PyErr_Clear();
   provenance_->read_child(node, Access::Attribute, key, -1, target.ptr());
+  if (Py_IS_TYPE(value, &PyClassMethod_Type)) read_bound_to_class(target.ptr());
+}
+
+// A class method binds a descriptor to the class, as Python 3.11 does: C code calls its getter.
+void ClassReads::read_bound_to_class(PyObject* descriptor) {
+  if (PyFunction_Check(descriptor)) return;
+  if (!is_property(descriptor)) return read_binding(descriptor);
+  if (!gets_by_python(descriptor))
+    recorder_->fail("looks up __func__ of a classmethod, which is a " + type_name(descriptor));
 }
 
 void ClassReads::read_setter(PyTypeObject* type, PyObject* name, PyObject* property, const char* part,
@@ -114,7 +127,7 @@ void ClassReads::read_binding(PyObject* value) {
   static PyObject* const kNames[] = {PyUnicode_InternFromString("__get__"),
                                      PyUnicode_InternFromString("__set__"),
                                      PyUnicode_InternFromString("__delete__")};
-  for (PyObject* name : kNames) read_class(type, name, _PyType_Lookup(type, name));
+  for (PyObject* name : kNames) read_special(type, name);
 }
 
 // Names are literals: interned once by address.

@@ -11,6 +11,10 @@ std::string class_text(PyTypeObject* type);
 // Whether a class answers attributes in Python code of its own, or looks them up as object does.
 bool overrides_getattribute(PyTypeObject* type);
 bool generic_lookup(PyTypeObject* type);
+// Whether it gets attributes as a property does, whatever else its class has; and whether by a function of
+// Python.
+bool is_property(PyObject* value);
+bool gets_by_python(PyObject* property);
 // Those that a class is derived from directly.
 template <class Use>
 void each_base(PyTypeObject* type, Use use) {
@@ -44,6 +48,7 @@ class ClassReads {
   static PyObject* interned(const char* name);
   void read_special(PyTypeObject* type, PyObject* name);
   void read_inherited(PyTypeObject* type, PyObject* name);
+  void read_bound_to_class(PyObject* descriptor);
   // By the call.
   bool is_made(PyTypeObject* type) const;
 
