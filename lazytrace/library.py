@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import torch
 
+from lazytrace._torch import is_zero_tensor
 from lazytrace.originals import BUILTINS
 
 __builtins__ = BUILTINS
@@ -164,6 +165,7 @@ def can_be_cloned(tensors: Sequence[torch.Tensor]) -> bool:
     storages = set()
     for tensor in tensors:
         plain = tensor.layout is torch.strided and not tensor.is_quantized and not tensor.is_meta
+        plain = plain and not tensor.is_nested and not is_zero_tensor(tensor)
         if not plain or tensor.requires_grad or tensor.grad is not None or type(tensor) is not torch.Tensor:
             return False
         if tensor.is_conj() or tensor.is_neg() or tensor.__dict__:

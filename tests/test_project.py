@@ -45,8 +45,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("library_calls", "printing"),
     ("stats", "config"),
     ("_native", "checks"),
-    ("errors", "pure", "stand_ins"),
-    ("_torch", "asked", "later", "library", "locks"),
+    ("errors", "pure", "stand_ins", "library"),
+    ("_torch", "asked", "later", "locks"),
     ("originals",),
     ("_core",),
 )

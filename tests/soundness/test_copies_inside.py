@@ -387,3 +387,22 @@ def test_a_storage_in_state_beside_its_tensor(behind, reason):
 @cases.parametrize
 def test_copies_inside(make, expected):
     check(make, **expected)
+
+
+WITHOUT_MEMORY = {
+    "deepcopy of zeros": (copy.deepcopy, lambda: torch._efficientzerotensor(2)),
+    "tolist of zeros": (torch.Tensor.tolist, lambda: torch._efficientzerotensor(2)),
+    "deepcopy of a nested one": (copy.deepcopy, lambda: torch.nested.nested_tensor([torch.ones(1)])),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("name", WITHOUT_MEMORY)
+def test_what_torch_refuses_to_copy(name):
+    copied, made = WITHOUT_MEMORY[name]
+
+    def make(trace):
+        held = [torch.ones(2)]
+        return trace(lambda x: (x * 2, copied(held[0]))), around(lambda: held.__setitem__(0, made()), X())
+
+    check(make, hits=1)

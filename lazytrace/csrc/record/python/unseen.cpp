@@ -54,7 +54,8 @@ bool holds_few_values(const at::Tensor& tensor) {
 }
 
 bool is_ordinary(const at::Tensor& tensor) {
-  return tensor.defined() && !tensor.is_nested() && tensor.layout() == at::kStrided && tensor.is_cpu();
+  return tensor.defined() && !tensor.is_nested() && tensor.layout() == at::kStrided && tensor.is_cpu() &&
+         !tensor._is_zerotensor();
 }
 
 // The descriptor of a method that is bound to a tensor; anything else as it is.
