@@ -106,6 +106,9 @@ class _Memo(dict[Any, Any]):
         return dict.setdefault(self, key, default)
 
 
+_Memo.__name__ = "dict"  # as errors call what it stands for
+
+
 def replace(function: Any, record: Any, /, **changes: Any) -> Any:
     """`_replace` of a named tuple, which pops what has changed out of a dict in C."""
     cls: Any = type(record)

@@ -406,3 +406,14 @@ def test_what_torch_refuses_to_copy(name):
         return trace(lambda x: (x * 2, copied(held[0]))), around(lambda: held.__setitem__(0, made()), X())
 
     check(make, hits=1)
+
+
+def test_a_memo_in_an_error():
+    class Looks:
+        __deepcopy__ = staticmethod({}.get)
+
+    def make(trace):
+        c = Looks()
+        return trace(lambda x: copy.deepcopy(c)), [call(X()), call(X())]
+
+    check(make, eager="raised TypeError")

@@ -265,7 +265,7 @@ class Described:
         "Described.of_class",
         "c.kept_of_class",
         "getattr(c, 'kept')",
-        "[o.kept for o in [c]]",
+        "sum([o.kept for o in [c]])",
     ],
 )
 def test_attributes_that_c_code_gets(text):
@@ -278,7 +278,7 @@ def test_attributes_that_c_code_gets(text):
 
         put(1)
         fn = eval(
-            f"lambda x: x * {text.replace('[o', 'sum([o') + ')' * text.startswith('[')}",
+            f"lambda x: x * {text}",
             {**globals(), "c": c},
         )
         return trace(fn), around(lambda: put(2), X())
@@ -299,3 +299,41 @@ def test_attributes_that_python_code_gets_are_replayed():
         return trace(lambda x: x * c.shown), around(lambda: setattr(Plain, "scale", 2), X())
 
     check(make, hits=2)
+
+
+class Looking(dict):
+    """What it lacks is looked up elsewhere, in C."""
+
+    __missing__ = Fixed(listed.__getitem__)
+
+
+@pytest.mark.parametrize(
+    "text", ["Looking()[0]", "operator.getitem(Looking(), 0)", "dict.__getitem__(Looking(), 0)"]
+)
+def test_a_missing_key_of_a_new_dict(text):
+    check(of_another_list(text, lambda: None), eager="special-in-c")
+
+
+class Other:
+    """Says in C which class it is of."""
+
+    __class__ = property(operator.attrgetter("kind"))
+
+    def __init__(self):
+        self.kind = int
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["isinstance(c, int)", "isinstance(c, collections.abc.Sized)", "sum([isinstance(v, int) for v in [c]])"],
+)
+def test_a_class_that_c_code_gives(text):
+    def make(trace):
+        c = Other()
+        fn = eval(
+            f"lambda x: (x * 2, {text})",
+            {**globals(), "c": c},
+        )
+        return trace(fn), around(lambda: setattr(c, "kind", list), X())
+
+    check(make, eager="special-in-c")

@@ -1424,6 +1424,7 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
   if (does == Does::Unknown) return recorder_->fail(what());
   if (does == Does::GetsItem && count >= 1) {
     consumption_->use_as_key(args[0]);
+    if (PyDict_Check(self) && name == "__getitem__") classes_->read_special(self, "__missing__");
     PyDict_Check(self) ? containers_->read_dict_item(self, args[0]) : protocols_->read_item(self, args[0]);
     return consumption_->hand_over(args + 1, count - 1, Consumer::Reads);
   }

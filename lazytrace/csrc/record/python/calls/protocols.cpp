@@ -32,10 +32,8 @@ void Protocols::read_item(PyObject* object, PyObject* key) {
     // Python code gives something instead, and shows itself: that of a Counter.
     static PyObject* const missing = PyUnicode_InternFromString("__missing__");
     PyObject* other = plain ? nullptr : _PyType_Lookup(type, missing);
-    if (other && PyFunction_Check(other) && is_key(key)) {
-      classes_->read_special(object, "__missing__");
-      return containers_->read_dict_item(object, key);
-    }
+    if (other) classes_->read_special(object, "__missing__");
+    if (other && PyFunction_Check(other) && is_key(key)) return containers_->read_dict_item(object, key);
     if (!plain && provenance_->known(object) >= 0)
       return writes_->write(object, [&] { return "looks up a missing key of a " + type_name(object); });
     return containers_->read_dict_item(object, key);

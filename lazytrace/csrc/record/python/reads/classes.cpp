@@ -169,12 +169,20 @@ bool is_called_in_sight(PyObject* name) {
   return is_among(name, {made, begun, got, set, deleted, copied, copied_deeply, put});
 }
 
-// Asked for as an attribute, and not called.
+// Asked for as an attribute, and not called: what gives it must show itself.
 bool is_never_called(PyObject* name) {
-  static PyObject *const kind = PyUnicode_InternFromString("__class__"), *const own =
-                                                                             PyUnicode_InternFromString(
-                                                                                 "__dict__");
+  static PyObject *const own = PyUnicode_InternFromString("__dict__"), *const kind =
+                                                                           PyUnicode_InternFromString(
+                                                                               "__class__");
   return is_among(name, {kind, own});
+}
+
+bool gives_in_sight(PyObject* found) {
+  static PyObject* const get = PyUnicode_InternFromString("__get__");
+  if (Py_IS_TYPE(found, &PyGetSetDescr_Type)) return true;
+  if (is_property(found)) return gets_by_python(found);
+  PyObject* getter = is_python_class(Py_TYPE(found)) ? _PyType_Lookup(Py_TYPE(found), get) : nullptr;
+  return getter && PyFunction_Check(getter);
 }
 
 // Whether objects of it hold nothing that its methods could change, or show in another way than by operators.
@@ -195,7 +203,8 @@ bool is_a_slot(PyObject* found, PyObject* name) {
 
 // What Python code makes shows itself. What a descriptor gives is called without anything of that being seen.
 bool shows_itself(PyObject* found, PyObject* name) {
-  if (PyFunction_Check(found) || is_never_called(name)) return true;
+  if (is_never_called(name)) return gives_in_sight(found);
+  if (PyFunction_Check(found)) return true;
   if (Py_IS_TYPE(found, &PyWrapperDescr_Type) || Py_IS_TYPE(found, &PyMethodDescr_Type) ||
       Py_IS_TYPE(found, &PyClassMethodDescr_Type))
     return is_a_slot(found, name);
