@@ -14,6 +14,7 @@
 #include "cpython/text_carrier.h"
 #include "cpython/traceback_frames.h"
 #include "cpython/values.h"
+#include "guard/guards.h"
 #include "signature/ambient.h"
 #include "support/reasons.h"
 
@@ -325,16 +326,47 @@ bool Watcher::hands_out(Frame f, PyObject* result) const {
 }
 
 namespace {
-// Methods whose result C code takes for a number without asking it, whatever the function is called itself.
+// Of a decorator's `def wrapper(*args)`, too.
+PyObject* first_argument(Frame f) {
+  PyCodeObject* code = f.code_object();
+  if (code->co_argcount || !(code->co_flags & CO_VARARGS)) return f.argument(0);
+  PyObject* rest = f.variable(code->co_kwonlyargcount);
+  return rest && PyTuple_Check(rest) && PyTuple_GET_SIZE(rest) ? PyTuple_GET_ITEM(rest, 0) : nullptr;
+}
+
+// Whether it was called in the middle of an instruction that may take what it gives for a number. Those that
+// call, and those that get an attribute or the next item, hand it on.
+bool is_called_aside(Frame f) {
+  Frame caller = f.previous();
+  CodeFacts* facts = caller ? facts_of(caller.code()) : nullptr;
+  if (!facts || facts->operations.empty()) return false;
+  const Operation& now = facts->operations[static_cast<size_t>(std::max(caller.instruction(), 0))];
+  static constexpr Action kHandOn[] = {
+      Action::Calls,    Action::CallsWith, Action::ReadsAttribute, Action::ImportsAttribute,
+      Action::Advances, Action::Sends,     Action::Unpacks};
+  return !is_inline_cache(now) &&
+         std::find(std::begin(kHandOn), std::end(kHandOn), now.action) == std::end(kHandOn);
+}
+
+// Methods whose result C code takes for a number without asking it, whatever the function is called itself. A
+// function that is no method of its first argument may stand for any of these.
 bool must_be_plain(Frame f) {
   static PyObject* const names[] = {
       PyUnicode_InternFromString("__float__"), PyUnicode_InternFromString("__int__"),
       PyUnicode_InternFromString("__index__"), PyUnicode_InternFromString("__complex__"),
       PyUnicode_InternFromString("__hash__"),  PyUnicode_InternFromString("__length_hint__")};
-  PyObject* self = f.argument(0);
-  return std::any_of(std::begin(names), std::end(names), [&](PyObject* name) {
-    return is_text(f.code_name(), name) || (self && _PyType_Lookup(Py_TYPE(self), name) == f.function());
-  });
+  static PyObject* const call = PyUnicode_InternFromString("__call__");
+  PyObject* self = first_argument(f);
+  auto finds = [&](PyObject* name) { return self && _PyType_Lookup(Py_TYPE(self), name) == f.function(); };
+  bool named = std::any_of(std::begin(names), std::end(names),
+                           [&](PyObject* name) { return is_text(f.code_name(), name) || finds(name); });
+  if (named) return true;
+  bool method = finds(f.code_name()) && !is_text(f.code_name(), call);
+  for (py::handle name : self ? special_names(Py_TYPE(self)) : py::tuple())
+    method |= !is_text(name.ptr(), call) && finds(name.ptr());
+  // What our own methods of numbers give is followed.
+  bool ours = code_flags(f.code()) & (kOwn | kStandsIn);
+  return !ours && !method && is_called_aside(f);
 }
 }  // namespace
 
