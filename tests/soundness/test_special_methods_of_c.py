@@ -126,7 +126,28 @@ def test_a_list_that_special_methods_ask(held, text):
     check(of_another_list(text, held), eager="special-in-c")
 
 
-@pytest.mark.parametrize("text", ["Made()", "isinstance(3, Made)"])
+class ByClass(type):
+    """A metaclass that has what classes are subscripted by."""
+
+    __class_getitem__ = Fixed(listed.__getitem__)
+
+
+class ByLack(type):
+    """One that gives attributes which a class lacks."""
+
+    def __getattr__(cls, name):
+        return listed.__getitem__
+
+
+class Lacking(metaclass=ByLack):
+    """One of these."""
+
+
+class Subscripted(metaclass=ByClass):
+    """One of the former."""
+
+
+@pytest.mark.parametrize("text", ["Made()", "isinstance(3, Made)", "Subscripted[0]", "Lacking[0]"])
 def test_a_class_that_is_called_or_asked_for(text):
     check(of_another_list(text, lambda: None), eager="special-in-c")
 

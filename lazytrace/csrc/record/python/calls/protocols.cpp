@@ -14,6 +14,21 @@
 
 namespace lazytrace {
 
+// C code calls an attribute of the class for it, which its metaclass may have, or give in code of its own.
+void Protocols::read_subscripted(PyObject* cls) {
+  static PyObject* const name = PyUnicode_InternFromString("__class_getitem__");
+  static PyObject* const fallback = PyUnicode_InternFromString("__getattr__");
+  auto* type = reinterpret_cast<PyTypeObject*>(cls);
+  classes_->read_hook(type, "__class_getitem__");
+  PyMappingMethods* own = Py_TYPE(cls)->tp_as_mapping;
+  if (own && own->mp_subscript) return;  // `Color["RED"]`
+  classes_->read_special(cls, "__class_getitem__");
+  bool has = _PyType_Lookup(type, name) || _PyType_Lookup(Py_TYPE(cls), name);
+  if (!has) classes_->read_special(cls, "__getattr__");
+  if (overrides_getattribute(Py_TYPE(cls)) || (!has && _PyType_Lookup(Py_TYPE(cls), fallback)))
+    recorder_->fail(say(reason::SpecialInC, "__class_getitem__", class_text(Py_TYPE(cls)), "metaclass"));
+}
+
 void Protocols::read_item(PyObject* object, PyObject* key) {
   is_immutable(key) ? consumption_->read_specials_of(key) : consumption_->use_as_key(key);
   classes_->read_special(object, "__getitem__");
@@ -39,7 +54,7 @@ void Protocols::read_item(PyObject* object, PyObject* key) {
     return containers_->read_dict_item(object, key);
   }
   if (PyList_Check(object) || PyTuple_Check(object)) return containers_->read_sequence_item(object, key);
-  if (PyType_Check(object)) classes_->read_hook(reinterpret_cast<PyTypeObject*>(object), "__class_getitem__");
+  if (PyType_Check(object)) read_subscripted(object);
   read_operand(object);
 }
 

@@ -55,6 +55,7 @@ class Protocols {
 
  private:
   void operate(PyObject* operand, Consumer how, const OperatorMethods& methods);
+  void read_subscripted(PyObject* cls);
   bool refuse_array(PyObject* operand);
   bool refuse_scalars(int operation, PyObject* left, PyObject* right);
   void fix_identity(PyObject* object, const char* asked);
