@@ -789,7 +789,7 @@ class Doubled(dict):
     __setitem__ = dict.setdefault
 
 
-@cases(eager="sets ['n'] of a Doubled")
+@cases(eager="looks up __setitem__ of a Doubled")
 def items_that_c_code_of_another_kind_sets(trace):
     kept = Doubled()
 
