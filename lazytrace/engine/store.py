@@ -703,10 +703,11 @@ class Retreat:
             self._set_aside(True)
 
     def _ends_in_exits(self) -> bool:
-        """Whether calls are better not replayed: the newest replays ended in side exits, and few did not."""
+        """Whether calls are better not replayed: all replays ended in side exits, for as long as is known."""
         newest = self._newest[-self._enough(self._newest) :]
-        used = self._uses() - newest[0].uses if newest else 0  # a recording is marked when it is stored
-        return bool(newest) and all(one.branch for one in newest) and used < 2 * len(newest)
+        used = self._uses() - newest[0].uses if newest else 0
+        # A recording is marked when it is stored.
+        return bool(newest) and all(one.branch for one in newest) and used < len(newest)
 
     def _uses(self) -> int:
         return self._traces.native.uses() if self._traces.native is not None else 0
