@@ -517,6 +517,83 @@ class Ends:
         self.log.append("gone")
 
 
+class Explained(nn.Module):
+    """A network whose hook keeps the gradient of its features beside its layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.features, self.rest = nn.Linear(3, 4), nn.Linear(4, 2)
+        self.kept, self.factor = None, 1.0
+
+    def keep(self, g):
+        self.kept = g
+
+    def forward(self, x):
+        h = self.features(x)
+        h.register_hook(self.keep)
+        return self.rest(h.relu()) * self.factor
+
+
+def explained(trace, body, between=lambda net: None):
+    """Calls of `body(net, x)`, with what `between` changes in their midst."""
+    torch.manual_seed(3)
+    net = Explained()
+    steps = eight()
+    steps[5:5] = [lambda: between(net)]
+    return trace(lambda x: body(net, x)), steps, lambda: (net.kept, [p.grad for p in net.parameters()])
+
+
+def weighs(net, x):
+    net.zero_grad()
+    net(x).max(1)[0].sum().backward()
+    return net.kept.mean(1)
+
+
+@cases(hits=6)
+def an_attribute_of_the_network_that_was_run(trace):
+    """As maps of what a class was found by are computed: layers of the network were read before."""
+    return explained(trace, weighs)
+
+
+@cases(hits=5)
+def such_a_network_with_another_factor(trace):
+    return explained(trace, weighs, lambda net: setattr(net, "factor", -2.0))
+
+
+@cases(hits=4)
+def such_a_network_with_another_layer(trace):
+    return explained(trace, weighs, lambda net: setattr(net, "rest", nn.Linear(4, 3)))
+
+
+@cases(eager="cannot be resumed")
+def such_a_network_with_a_branch_on_what_was_kept(trace):
+    def body(net, x):
+        weights = weighs(net, x)
+        return net(x) * 2 if weights.sum() > 0 else net.features(x) + weights[:, None]
+
+    return explained(trace, body)
+
+
+@cases(eager="cannot be resumed")
+def such_a_network_that_is_looked_through(trace):
+    """What the hook has set counts among all that the network has."""
+
+    def body(net, x):
+        names = [name for name in vars(net) if not name.startswith("_")]
+        return weighs(net, x), names, [name for name in vars(net) if not name.startswith("_")]
+
+    return explained(trace, body, lambda net: setattr(net, "more", 1))
+
+
+@cases(eager="cannot be resumed")
+def such_a_network_whose_gradient_was_read_before(trace):
+    def body(net, x):
+        before = net.kept
+        return weighs(net, x) if before is None else weighs(net, x) + before.mean(1)
+
+    return explained(trace, body)
+
+
 @cases(eager="late-destructor")
 def what_tells_of_its_end(trace):
     """The recording holds the list longer than the function does."""

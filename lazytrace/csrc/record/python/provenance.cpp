@@ -298,9 +298,23 @@ bool Provenance::touched_what_was_read() const {
   auto name_was_read = [&](const void* dict) {
     return touched_.count(dict) && attribute_was_read(*touched_in_.find(dict));
   };
+  // A namespace that was looked into by other names is as it was for whoever looks again.
+  auto was_looked_into = [&](const void* object, int node) {
+    const TouchedNames* names = touched_in_.find(object);
+    if (!names || names->all || (*tree_)[node].length >= 0 || structural(node)) return is_looked_into(node);
+    bool read = false;
+    for (size_t i = 0; !read && i < tree_->size(); ++i) {
+      const Guard& guard = (*tree_)[static_cast<int>(i)];
+      read =
+          guard.parent == node && guard.access != Access::Type && (!guard.key || names->has(guard.key.ptr()));
+    }
+    return read;
+  };
   return touched_in_.any(name_was_read) || touched_.any([&](const void* object) {
     const int* node = known_.find(object);
-    return cells_.count(object) || live_.count(object) || (node && (*node < 0 || is_looked_into(*node)));
+    bool known = node && *node >= 0;
+    return cells_.count(object) || live_.count(object) || (node && !known) ||
+           (known && was_looked_into(object, *node));
   });
 }
 
