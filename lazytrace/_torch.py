@@ -776,6 +776,8 @@ def is_native_function(name: str, value: Any) -> bool:
 
 
 _BINDINGS: Any = torch._C
+# Where Python code around operators finds what it runs, beside methods of tensors.
+MODULES_UNDER_PYTHON: Final[tuple[Any, ...]] = (torch, torch.jit, _BINDINGS, _BINDINGS._nn)
 _HOMES_OF_MODULES: Final[Any] = {
     torch.linalg: (_BINDINGS._linalg, "linalg_"),
     torch.special: (_BINDINGS._special, "special_"),

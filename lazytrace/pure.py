@@ -13,7 +13,7 @@ import dis
 import inspect
 import math
 import sys
-from types import CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -40,6 +40,15 @@ class Read(NamedTuple):
     kind: str
     owner: Any
     name: str
+
+
+class _Wrapper(NamedTuple):
+    """A function that is Python code around operators, as torch has it: what it finds under which names."""
+
+    function: Any
+    code: CodeType
+    around: list[Read]  # decorators, that hold it
+    found: list[tuple[Read, object]]
 
 
 class _Other(Exception):
@@ -70,6 +79,14 @@ class _Literal:
     """Marks a constant of the code."""
 
 
+class _Whole:
+    """Marks one that is a whole number."""
+
+
+class _Softmax:
+    """Marks a function that warns where it is not told which dimension is meant."""
+
+
 class _Class:
     """Marks the class of the function, which its static methods are found in."""
 
@@ -93,11 +110,12 @@ _OTHERS: Final = {
     "as_tensor": (torch.as_tensor, _Tensor),
 }
 # Functions of torch.nn.functional that are Python code around operators, and write to nothing they are given.
-_WRAPPERS: Final = frozenset(
-    ("softmax", "log_softmax", "softmin", "pad", "softsign", "tanhshrink", "sigmoid", "tanh", "layer_norm")
-)
+_SOFTMAX: Final = ("softmax", "log_softmax", "softmin")
+_WRAPPERS: Final = (*_SOFTMAX, "pad", "softsign", "tanhshrink", "sigmoid", "tanh", "layer_norm")
+# Names of arguments that a call may not give: memory to write to, and who is blamed for a missing dimension.
+_ODD_ARGUMENTS: Final = frozenset(("out", "_stacklevel"))
 # Marks of what is known by where it stands.
-_OF_ONE_PLACE: Final = (_Ctx, _FloatInfo, _Tensor, _Class)
+_OF_ONE_PLACE: Final = (_Ctx, _FloatInfo, _Tensor, _Class, _Softmax)
 # What may stand under the name of a global.
 _MODULES: Final = (
     *(torch, torch.nn, torch.nn.functional, math),
@@ -165,7 +183,7 @@ _ARITHMETIC: Final = (
 )
 _OTHER_SPECIAL: Final = (
     *("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "invert", "abs", "bool", "float"),
-    *("int", "index", "len", "iter", "getitem", "setitem", "contains"),
+    *("int", "index", "len", "iter", "reversed", "getitem", "setitem", "contains"),
 )
 _SPECIAL: Final = (
     *(f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r", "i")),
@@ -260,14 +278,57 @@ def _reads_of(function: type) -> list[Read]:
         scan.ctx_names |= _stored_on_ctx(body.__code__, backward_class)
     for name, body in bodies.items():
         scan.walk(body, has_ctx=name != "forward" or "setup_context" not in methods)
-    scan.reads += [Read("tensor", torch.Tensor, name) for name in _SPECIAL]
-    return scan.reads
+    scan.read_as_it_was(_SPECIAL_READS)
+    for special in _SPECIAL_WRAPPED:
+        scan.read_wrapper(special)
+    return list(dict.fromkeys(scan.reads))
 
 
 def _is_helper(function: type, name: str) -> bool:
     """Whether it is a static method of the user's, which its other methods may call."""
     found = next(vars(cls)[name] for cls in function.__mro__ if name in vars(cls))
     return isinstance(found, staticmethod) and not hasattr(Function, name)
+
+
+def _what_is_found(read: Read) -> object:
+    if read.kind == "global":
+        found = read.owner.__globals__
+        return found[read.name] if read.name in found else getattr(builtins, read.name, None)
+    return getattr(read.owner, read.name, None)
+
+
+def _wrapper(function: FunctionType) -> _Wrapper:
+    body, around, reads = function, [], []
+    while hasattr(body, "__wrapped__"):
+        around.append(Read("holder", body, ""))
+        body = body.__wrapped__
+    for one in body.__code__.co_names:
+        if one in body.__globals__ or hasattr(builtins, one):
+            reads.append(Read("global", body, one))
+        reads += [
+            Read("module", module, one) for module in _torch.MODULES_UNDER_PYTHON if one in vars(module)
+        ]
+        if hasattr(torch.Tensor, one):
+            reads.append(Read("tensor", torch.Tensor, one))
+    return _Wrapper(body, body.__code__, around, [(read, _what_is_found(read)) for read in reads])
+
+
+_LOOKS_FOUND: Final = {name: getattr(torch.Tensor, name, None) for name in _LOOKS}
+_WRAPPED: Final = {name: _wrapper(getattr(torch.nn.functional, name)) for name in _WRAPPERS}
+# Special methods of tensors, of which some are such code, too.
+_SPECIAL_READS: Final = [
+    (read, _what_is_found(read)) for read in (Read("tensor", torch.Tensor, name) for name in _SPECIAL)
+]
+_SPECIAL_WRAPPED: Final = [
+    _wrapper(one)
+    for one in dict.fromkeys(value for _, value in _SPECIAL_READS)
+    if isinstance(one, FunctionType) and isinstance(inspect.unwrap(one), FunctionType)
+]
+
+
+def _is_constant(value: object) -> bool:
+    """Whether nothing can be done with it but to read it."""
+    return all(map(_is_constant, value)) if type(value) is tuple else type(value) in _CONSTANTS
 
 
 def _stored_on_ctx(code: CodeType, backward_class: type) -> set[str]:
@@ -303,16 +364,19 @@ class _Scan:
     def walk(self, function: FunctionType, has_ctx: bool) -> None:
         code = function.__code__
         odd = code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR)
-        keywords = any(isinstance(one, tuple) and "out" in one for one in code.co_consts)
+        keywords = any(
+            isinstance(one, tuple) and not _ODD_ARGUMENTS.isdisjoint(one) for one in code.co_consts
+        )
         if odd or keywords or code.co_freevars or code.co_cellvars or code.co_exceptiontable:
             raise _Other
+        self._must_have_constant_defaults(function)
         _Walk(self, function, has_ctx).run()
 
     def find_global(self, function: FunctionType, name: str) -> object:
         """What the name stands for, as a mark on the stack."""
         self.reads.append(Read("global", function, name))
         if name not in function.__globals__:
-            if name not in _BUILTINS or not hasattr(builtins, name):
+            if name not in _BUILTINS or getattr(builtins, name, None) is not BUILTINS[name]:
                 raise _Other
             return _Called("")
         value = function.__globals__[name]
@@ -342,7 +406,7 @@ class _Scan:
         value = vars(module).get(name)
         if isinstance(value, ModuleType):
             return self._module(value)
-        if module is math and callable(value):
+        if module is math and isinstance(value, BuiltinFunctionType):
             return _Called("")
         other, mark = _OTHERS.get(name, (None, None))
         if module is torch and other is not None and value is other:
@@ -353,13 +417,36 @@ class _Scan:
         if native is not None:
             return _Called(native)
         if module is torch.nn.functional and name in _WRAPPERS and isinstance(value, FunctionType):
-            self.reads.append(Read("function", value, ""))
-            return _Called("")
+            if value is not _WRAPPED[name].function:
+                raise _Other
+            self.read_wrapper(_WRAPPED[name])
+            return _Softmax if name in _SOFTMAX else _Called("")
         return self._constant(value)
+
+    def read_wrapper(self, known: _Wrapper) -> None:
+        """Find what its code finds, which is what torch has put there."""
+        if known.function.__code__ is not known.code:
+            raise _Other
+        self._must_have_constant_defaults(known.function)
+        self.reads += [*known.around, Read("function", known.function, "")]
+        self.read_as_it_was(known.found)
+
+    def read_as_it_was(self, found: list[tuple[Read, object]]) -> None:
+        """Read what must be what torch has put there."""
+        if not all(_what_is_found(read) is value for read, value in found):
+            raise _Other
+        self.reads += [read for read, _ in found]
+
+    @staticmethod
+    def _must_have_constant_defaults(function: FunctionType) -> None:
+        defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+        if not all(map(_is_constant, defaults)):  # it may be called, or changed
+            raise _Other
 
     def find_attribute(self, name: str) -> object:
         """The mark of what an attribute of a tensor, a tuple or a number is."""
-        if name not in _LOOKS and not _torch.is_native_method(name):
+        looks = name in _LOOKS and getattr(torch.Tensor, name, None) is _LOOKS_FOUND[name]
+        if not looks and not _torch.is_native_method(name):
             raise _Other
         self.reads.append(Read("tensor", torch.Tensor, name))
         return _Called(name)
@@ -498,7 +585,7 @@ class _Walk:
 
     # ------------------------------------------------------------ instructions
     def _load_const(self, found: dis.Instruction) -> None:
-        self._push(_Literal)
+        self._push(_Whole if type(found.argval) is int else _Literal)
 
     def _local(self, name: str) -> object:
         return _Ctx if name == self.ctx else _Local(name)
@@ -600,9 +687,13 @@ class _Walk:
             self._must_be_values(taken[2:])
             self._push(_FloatInfo)
             return
-        if _Tensor in taken[:2] and taken[2:] in ([_Limit], [_Literal]):
+        if _Tensor in taken[:2] and taken[2:] in ([_Limit], [_Literal], [_Whole]):
             self._push(_Fresh)
             return
+        if _Softmax in taken[:2]:
+            if taken[3:4] != [_Whole]:  # in the place of the dimension
+                raise _Other
+            taken[:2] = [None, None]
         self._must_be_values(taken)
         self._push(_Fresh if any(map(self._gives_new, taken[:2])) else None)
 

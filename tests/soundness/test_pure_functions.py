@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
+import inspect
 import math
 import sys
 import types
@@ -343,7 +344,27 @@ class Stepped(Function):
         return g * F.softmax(F.pad(x, (1, 1)), dim=-1)[:, 1:-1] / ridge.type(x.dtype)
 
 
+class Rows(Function):
+    """Goes round the rows of a tensor, and calls what tensors have in Python."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        out = torch.zeros_like(x)
+        for i, row in enumerate(reversed(x)):
+            out += row * i
+        for row in x:
+            out += row / len(x)
+        return out + 2 / (x.abs() + 1) + F.layer_norm(x, (6,)) + abs(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * F.softsign(x.float()) + F.pad(5 // (x.abs() + 1), (1, 1))[:, 1:-1] * round(math.fabs(-2))
+
+
 FUNCTIONS = {
+    "rows": lambda h, w: Rows.apply(h),
     "loops": lambda h, w: Loops.apply(h),
     "sparse": lambda h, w: Sparse.apply(h),
     "harmonics": lambda h, w: Harmonics.apply(h, 3),
@@ -561,6 +582,14 @@ def padded_with_ones(input, pad, mode="constant", value=None):
     return torch._C._nn.pad(input, pad, mode, 1.0)
 
 
+def padded_with_twos(input, pad, mode, value):
+    return torch.constant_pad_nd(input, pad, 2.0) * 2
+
+
+def first_halved(x, *others):
+    return x / 2
+
+
 class Limits:
     """Stands for what `torch.finfo` gives."""
 
@@ -617,6 +646,19 @@ CHANGES = {
         "stepped",
         lambda: put(torch, "as_tensor", lambda value: TENSOR(1.0)),
     ),
+    "a method that rows are found by": (
+        "rows",
+        lambda: put(torch.Tensor, "unbind", lambda x, dim: (x[0] * 2,)),
+    ),
+    "one that they are turned round by": ("rows", lambda: put(torch.Tensor, "flip", lambda x, dim: x * 3)),
+    "a special method in Python": (
+        "rows",
+        lambda: put(torch.Tensor, "__reversed__", lambda x: iter((x[0],))),
+    ),
+    "a method that it calls": ("rows", lambda: put(torch.Tensor, "reciprocal", torch.Tensor.neg)),
+    "a function that it calls": ("rows", lambda: put(torch, "floor_divide", torch.sub)),
+    "a function that torch's Python calls": ("rows", lambda: put(torch, "layer_norm", first_halved)),
+    "a binding that it calls": ("rows", lambda: put(torch._C._nn, "pad", padded_with_twos)),
     "a builtin": ("lengths", lambda: put(builtins, "abs", lambda x: ABS(x) + 1)),
 }
 
@@ -939,6 +981,56 @@ class TensorElsewhere(Passes):
         return x.to(dtype=torch.finfo)
 
 
+class CallsDefault(Passes):
+    @staticmethod
+    def forward(ctx, x, function=counted):
+        return function(x) * 2
+
+
+class CallsNamedDefault(Passes):
+    @staticmethod
+    def forward(ctx, x, *, function=counted):
+        return function(x) * 2
+
+
+class CallsMethodOfDefault(Passes):
+    @staticmethod
+    def forward(ctx, x, function=(HERE, [3.0, 1.0])):
+        function[1].sort()
+        return x * 2
+
+
+class KeepsInHelper(Passes):
+    @staticmethod
+    def forward(ctx, x):
+        return KeepsInHelper._scale(x)
+
+    @staticmethod
+    def _scale(x, kept=set()):  # noqa: B006
+        kept.add(len(kept))
+        return x * len(kept)
+
+
+class Warns(Passes):
+    """Of a dimension that it does not name."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return F.softmax(x)
+
+
+class WarnsAtTimes(Passes):
+    @staticmethod
+    def forward(ctx, x, dim):
+        return F.log_softmax(x, dim)
+
+
+class WarnsOfOthers(Passes):
+    @staticmethod
+    def forward(ctx, x):
+        return F.softmin(x, _stacklevel=1)
+
+
 def closing():
     factor = 2.0
 
@@ -969,6 +1061,8 @@ OTHERS = [
     ),
     *(KeepsOnClass, Formats, ChangesContext, ReturnsBuiltin, Imports, closing(), Function, int),
     *(TensorOfValue, TensorElsewhere, CallsOwnMethod, KeepsClass, ReadsOwnClass),
+    *(CallsDefault, CallsNamedDefault, CallsMethodOfDefault, KeepsInHelper),
+    *(Warns, WarnsAtTimes, WarnsOfOthers),
 ]
 
 
@@ -978,7 +1072,37 @@ def test_what_may_do_more_than_run_operators(function):
     assert pure.reads_of(Shown)  # what they have in common is no reason
 
 
-CALLED = [WritesToSaved, WritesToGradient, WritesSometimes, Counts, ReturnsBuiltin]
+REPLACED = [
+    *((builtins, "reversed"), (builtins, "enumerate"), (builtins, "round"), (math, "fabs")),
+    *((torch.Tensor, "abs"), (torch.Tensor, "float"), (torch.Tensor, "unbind"), (torch.Tensor, "flip")),
+    *((torch.Tensor, "__iter__"), (torch.Tensor, "__reversed__"), (torch.Tensor, "__abs__")),
+    *(
+        (torch.Tensor, "__len__"),
+        (torch.Tensor, "reciprocal"),
+        (torch, "floor_divide"),
+        (torch, "zeros_like"),
+    ),
+    *((torch, "layer_norm"), (torch._C._nn, "pad"), (F, "has_torch_function_unary"), (F, "layer_norm")),
+    (inspect.unwrap(torch.Tensor.__rdiv__), "__code__"),
+    (F.layer_norm, "__code__"),
+]
+
+
+@pytest.mark.parametrize("place", REPLACED, ids=lambda place: place[1])
+def test_what_stands_in_the_place_of_torchs_may_do_more(place):
+    owner, name = place
+    assert pure.reads_of(Rows)
+    change, back = put(owner, name, counted.__code__ if name == "__code__" else counted)
+    change()
+    try:
+        found = pure.reads_of(Rows)
+    finally:
+        back()
+    assert found is None
+    assert pure.reads_of(Rows)
+
+
+CALLED = [WritesToSaved, WritesToGradient, WritesSometimes, Counts, ReturnsBuiltin, CallsDefault]
 
 
 @pytest.mark.parametrize("function", CALLED, ids=lambda one: one.__name__)
@@ -1224,6 +1348,38 @@ def under_other_modes(trace):
         return kept
 
     return trace(step), [call(torch.randn(3, 4)) for _ in range(ENOUGH + 3)], lambda: w.grad
+
+
+class Views(Passes):
+    """One result shows memory of the other."""
+
+    @staticmethod
+    def forward(ctx, x):
+        doubled = x * 2
+        return doubled, doubled[:1]
+
+
+@cases(hits=ENOUGH)
+def without_a_graph_views_that_are_written_to(trace):
+    """Autograd forbids it, and says where the view was made."""
+    weight = torch.ones(1, requires_grad=True)
+
+    def step(x):
+        with torch.no_grad():
+            y = x + 1
+            return Views.apply(x), Reversed.apply(y)
+
+    traced = trace(step)
+
+    def use(x):
+        said = []
+        for view in (traced(x)[0][1], traced(x)[1]):
+            with pytest.raises(RuntimeError) as error:
+                view.mul_(weight)
+            said.append(str(error.value))
+        return said
+
+    return use, [call(torch.randn(3)) for _ in range(ENOUGH)]
 
 
 @cases.parametrize

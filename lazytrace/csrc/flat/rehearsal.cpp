@@ -7,6 +7,7 @@
 #include "flat/following.h"
 #include "flat/named.h"
 #include "torch/accumulation.h"
+#include "torch/autograd_graph.h"
 #include "torch/memory.h"
 
 namespace lazytrace {
@@ -96,6 +97,7 @@ std::string Rehearsal::compare_results(const at::Tensor& real, const at::Tensor&
   if (real.requires_grad() != copy.requires_grad() || real.is_leaf() != copy.is_leaf())
     return "whether a result requires gradients";
   if (real.is_view() != copy.is_view()) return "whether a result is a view";
+  if (origin_of_view(real) != origin_of_view(copy)) return "what autograd says of a view that is written to";
   return same_bits(real, copy) ? "" : "a result in value";
 }
 

@@ -68,6 +68,11 @@ const torch::autograd::DifferentiableViewMeta* view_that_is_fixed(const at::Tens
 
 }  // namespace
 
+int origin_of_view(const at::Tensor& tensor) {
+  const auto* view = torch::autograd::impl::get_view_autograd_meta(tensor);
+  return view && view->has_bw_view() ? static_cast<int>(view->get_creation_meta()) : -1;
+}
+
 // As VariableHooks::grad_fn() judges it.
 bool is_stale(const at::Tensor& tensor) {
   const auto* view = view_that_is_fixed(tensor);

@@ -46,6 +46,9 @@ struct AutogradWay {
 // What counts the versions of a tensor; tensors that share it are written to together. Compared only.
 const void* version_counter_of(const at::Tensor& tensor);
 
+// Where a view was made, as far as it decides what autograd does once it is written to; -1 where it is none.
+int origin_of_view(const at::Tensor& tensor);
+
 // Whether it is a view that was written to in a way that autograd forbids. Asking for its node, or whether it
 // is a leaf, raises.
 bool is_stale(const at::Tensor& tensor);
