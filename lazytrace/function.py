@@ -162,7 +162,7 @@ class Handle:
         >>> torch.equal(net(torch.ones(1, 1)), before)
         True
         """
-        self._engine.frozen = True
+        self._engine.freeze()
         if state:
             self._engine.promise(self._own_cache(), 1 + len(self._receiver))
 

@@ -802,6 +802,35 @@ def test_a_trace_that_answers_behind_others_twice_in_a_row_is_asked_first():
     assert store.find(b"key") == (second, third, first)
 
 
+def test_a_frozen_function_raises_while_recording_rests():
+    """The core counts the calls of a rest, and lets them run."""
+    step = traced(lambda x: x * 2, dynamic=False)
+    for rows in range(1, 60):
+        step(torch.ones(rows))
+    step.freeze()
+    for rows in range(60, 70):
+        with pytest.raises(lazytrace.RetraceError):
+            step(torch.ones(rows))
+    step.thaw()
+    eager = sum(step.stats().eager.values())
+    step(torch.ones(70))
+    assert sum(step.stats().eager.values()) == eager + 1
+
+
+def test_a_frozen_function_is_replayed_where_calls_were_not():
+    step = traced(lambda x: x[x > 0] * 2, dynamic=False, exit_limit=1000, branch_limit=1000, cache_limit=1000)
+    for call in range(60):
+        step(torch.cat([torch.ones(call), -torch.ones(200 + call % 3 - call)]))
+    hits, eager = step.stats().hits, sum(step.stats().eager.values())
+    assert eager > 30
+    step.freeze()
+    step(torch.cat([torch.ones(1), -torch.ones(200)]))
+    assert step.stats().hits == hits + 1
+    with pytest.raises(lazytrace.RetraceError):
+        step(torch.cat([torch.ones(99), -torch.ones(101)]))
+    assert sum(step.stats().eager.values()) == eager
+
+
 def test_signatures_that_come_round_are_asked_all_the_same():
     """None of them began a replay: asking costs little, and those of the first are hit in the second."""
     step = traced(lambda x: x * 2, dynamic=False)

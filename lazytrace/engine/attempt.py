@@ -99,7 +99,7 @@ class Attempt:
     # ------------------------------------------------------------ matching
     def run(self, number: int = -1, outcome: Any = None) -> Any:
         """The result of the call; the trace with this `number` has run already, and ended with `outcome`."""
-        aside = while_aside(self.cache) if number < 0 else None
+        aside = while_aside(self.owner, self.cache) if number < 0 else None
         if aside is not None:
             return self._act(aside)
         self._traces = self.cache.traces.matching(self.call)

@@ -111,9 +111,9 @@ def without_trace(owner: Owner, cache: TraceCache, key: bytes, refusal: Refusal 
     return _RECORD
 
 
-def while_aside(cache: TraceCache) -> Decision | None:
+def while_aside(owner: Owner, cache: TraceCache) -> Decision | None:
     """What becomes of a call whose traces are better not asked, as their replays end in side exits."""
-    return _rests(cache) if cache.retreat.aside() else None
+    return _rests(cache) if not owner.frozen and cache.retreat.aside() else None
 
 
 def _rests(cache: TraceCache) -> Decision:

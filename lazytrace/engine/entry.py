@@ -105,7 +105,7 @@ class Engine(Owner):
         if decision is None:
             assert self.parameters is not None
             call = self.parameters.bind(self.function, args, kwargs)
-            decision = of_arguments(self, call) or while_aside(cache)
+            decision = of_arguments(self, call) or while_aside(self, cache)
         if decision is not None or call is None:
             return self._explained(decision)
         for trace in cache.traces.matching(call):

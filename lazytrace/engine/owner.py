@@ -131,6 +131,12 @@ class Owner:
         for one in [cache] if cache is not None else self.caches():
             one.clear()
 
+    def freeze(self) -> None:
+        """Record no more; a call that would be recorded raises, and so must be seen."""
+        self.frozen = True
+        for cache in self.caches():
+            cache.wake()
+
     def promise(self, cache: TraceCache | None, first_argument: int) -> None:
         """State will not change: leave out the guards on it, of the traces of one cache or of all.
 

@@ -728,6 +728,11 @@ class Retreat:
         """
         return self._aside and self.resting()
 
+    def wake(self) -> None:
+        """Let each call be seen, and traces be asked: it may have to raise rather than run eagerly."""
+        self._take_back()
+        self._set_aside(False)
+
     def _is_hopeless(self) -> bool:
         return self._alike >= _ALIKE_AT_MOST and len(self._traces) == 0
 
@@ -921,6 +926,11 @@ class TraceCache:
         """Let calls of a refused signature run without Python, counted by `count`."""
         if self.traces.native is not None:
             self.traces.native.settle(key, count)
+
+    def wake(self) -> None:
+        """No call goes by unseen, or without a look at the traces, since recording rests."""
+        with self._lock:
+            self.retreat.wake()
 
     def rest(self, count: EagerCount | None) -> None:
         """A call was not recorded since recording rests; with `count` the core counts those that are left."""
