@@ -565,13 +565,24 @@ def such_a_network_with_another_layer(trace):
     return explained(trace, weighs, lambda net: setattr(net, "rest", nn.Linear(4, 3)))
 
 
-@cases(eager="cannot be resumed")
-def such_a_network_with_a_branch_on_what_was_kept(trace):
+@cases(eager="a method of unknown origin")
+def such_a_network_with_a_hook_behind_it_and_a_branch_on_what_was_kept(trace):
     def body(net, x):
         weights = weighs(net, x)
         return net(x) * 2 if weights.sum() > 0 else net.features(x) + weights[:, None]
 
     return explained(trace, body)
+
+
+@cases(hits=5)
+def such_a_network_whose_parameters_are_gone_through_behind_it(trace):
+    def body(net, x):
+        net(x).max(1)[0].sum().backward()
+        norms = [p.grad.norm() for p in net.parameters()]
+        net.zero_grad()
+        return net.kept * 2, norms, "kept" in vars(net), "more" in vars(net), net in [net.rest, net]
+
+    return explained(trace, body, lambda net: setattr(net, "more", 1))
 
 
 @cases(eager="cannot be resumed")

@@ -108,8 +108,22 @@ int Provenance::owner(PyObject* object) {
   meets_hidden(object);
   if (!handle_keys_.empty() && handle_keys_in(object) > 0 && !(code_flags(Frame::current().code()) & kTorchs))
     recorder_->fail(say(reason::HookKey));
-  if (!touched_.empty() && touched_.count(object))
-    recorder_->fail("reads a " + type_name(object) + " that an opaque function has changed");
+  if (!touched_.empty() && touched_.count(object)) fail_for_touched(object);
+  return found(object);
+}
+
+// Of a namespace the names are known that were set there.
+int Provenance::owner_of_entry(PyObject* dict, PyObject* key) {
+  if (!touched_in_.find(dict) || touched_entry(dict, key)) return owner(dict);
+  meets_hidden(dict);
+  return found(dict);
+}
+
+void Provenance::fail_for_touched(PyObject* object) {
+  recorder_->fail("reads a " + type_name(object) + " that an opaque function has changed");
+}
+
+int Provenance::found(PyObject* object) {
   int node = known(object);
   if (node >= 0) return node;
   if (is_tensor(object) || is_immutable(object) || is_fresh(object)) return -1;
@@ -781,7 +795,7 @@ bool Provenance::touched_entry(PyObject* dict, PyObject* key) const {
   // What lay at the address of a dict may have gone.
   if (!touched_.count(dict)) return false;
   const TouchedNames* known = touched_in_.find(dict);
-  return !known || known->has(key);
+  return !known || !PyUnicode_CheckExact(key) || known->has(key);
 }
 
 bool Provenance::touched_attribute(PyObject* object, PyObject* name) const {

@@ -50,6 +50,8 @@ class Provenance {
   int member_node(PyObject* member);
   // The node of an object that was there before the call, or -1: then it shows at the end whether it was.
   int owner(PyObject* object);
+  // The same where one entry of a dict is read.
+  int owner_of_entry(PyObject* dict, PyObject* key);
   // The same of an object with this namespace. Of several objects that share one, all is read and written as
   // that of the first, as long as they do.
   int owner_of_namespace(PyObject* object, PyObject* dict);
@@ -436,6 +438,8 @@ class Provenance {
   bool is_written(PyObject* object) const;
   Touched touched_;
   // The namespaces among them of which no more than these names were written to.
+  int found(PyObject* object);
+  void fail_for_touched(PyObject* object);
   struct TouchedNames {
     PyObject* object;  // by address
     std::vector<py::object> names;

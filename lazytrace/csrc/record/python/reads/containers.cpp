@@ -54,7 +54,7 @@ void ContainerReads::read_entry_of(PyObject* dict, PyObject* key, bool gives_val
   if (late_->read_entry(dict, key)) return;
   // What else a step has put into one that the call has made says nothing of this entry, which it has left.
   if (PyUnicode_CheckExact(key) && provenance_->is_adopted(dict) && log_->wrote(dict, key)) return;
-  int node = provenance_->owner(dict);
+  int node = provenance_->owner_of_entry(dict, key);
   if (node < 0 || read_entry(dict, key) || log_->took_over(dict)) return;
   if (!PyUnicode_CheckExact(key)) fix_keys(dict);
   if (!PyUnicode_CheckExact(key) && !is_key(key)) return read_whole(dict);
@@ -87,13 +87,13 @@ bool ContainerReads::can_look_up(PyObject* dict, PyObject* key) {
 
 void ContainerReads::read_key(PyObject* dict, PyObject* key) {
   if (late_->read_entry(dict, key)) return;
-  int node = provenance_->owner(dict);
+  int node = provenance_->owner_of_entry(dict, key);
   if (node < 0 || !provenance_->structural(node)) read_entry_of(dict, key, false);
 }
 
 bool ContainerReads::read_entry(PyObject* dict, PyObject* key) {
   if (!PyDict_Check(dict) || !is_key_by_identity(key)) return false;
-  int node = provenance_->owner(dict);
+  int node = provenance_->owner_of_entry(dict, key);
   int known = is_tensor(key) ? provenance_->node_of_tensor(key) : provenance_->known(key);
   if (node < 0 || known < 0 || provenance_->structural(node) || log_->wrote_to(dict)) return false;
   provenance_->read_child(node, Access::Entry, nullptr, known, entry_of(dict, key));

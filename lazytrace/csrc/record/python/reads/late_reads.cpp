@@ -78,7 +78,10 @@ bool LateReads::has_changed(PyObject* object, PyObject* written, PyObject* key) 
   if (recorder->stopped() || recorder->inside_operator()) return false;
   Provenance* provenance = around_->provenance;
   bool attribute = object != written;
-  bool changed = attribute ? provenance->touched_attribute(object, key) : provenance->touched(object);
+  // Of a namespace, too, the names are known that were set there.
+  bool changed = attribute ? provenance->touched_attribute(object, key)
+                 : key     ? provenance->touched_entry(object, key)
+                           : provenance->touched(object);
   if (!recorder->feeding() && !changed) return false;
   if (provenance->known(object) < 0 || provenance->is_fresh(object)) return false;
   // What the step finds beside what was written by then, which lies there, too.
