@@ -579,6 +579,76 @@ def test_a_list_that_both_append_to(before):
     check(make, eager="which changes what the function has written")
 
 
+def kept_by_a_step(trace, keep, use, first):
+    """An opaque function that keeps things of what it is given, at some calls only."""
+    o = types.SimpleNamespace(kept=None)
+    keep = (opaque if trace.enabled else lambda fn: fn)(keep)
+
+    def step(x):
+        keep(o, x * 1)
+        return use(o)
+
+    steps = [call(k * torch.ones(2)) for k in (*first, 1, -1, 1, 2, -2, -3, 3)]
+    return trace(step), steps, lambda: o
+
+
+def if_positive(o, y):
+    if y.sum() > 0:
+        o.kept = y
+
+
+@cases(hits=3, eager="given-and-found")
+def what_a_step_was_given_and_kept_at_a_later_call(trace):
+    """The function runs again, and finds a tensor of its own in its state: the next call keeps none."""
+    return kept_by_a_step(trace, if_positive, lambda o: o.kept, (-1, -1))
+
+
+@cases(hits=3, eager="given-and-found")
+def a_branch_on_what_a_step_was_given_and_kept(trace):
+    def use(o):
+        return 1 if o.kept is not None and o.kept.sum() > 1 else 2
+
+    return kept_by_a_step(trace, if_positive, use, (-1, -1))
+
+
+@cases(eager="reads a SimpleNamespace that an opaque function has changed")
+def a_list_that_a_step_has_put_there(trace):
+    """The result is the list itself, which others may change."""
+
+    def keep(o, y):
+        o.kept = [y]
+
+    return kept_by_a_step(trace, keep, lambda o: o.kept, ())
+
+
+@cases(eager="reads a SimpleNamespace that an opaque function has changed")
+def a_dict_that_a_step_has_put_there(trace):
+    def keep(o, y):
+        o.kept = {"a": y}
+
+    return kept_by_a_step(trace, keep, lambda o: o.kept, ())
+
+
+@pytest.mark.parametrize("key", [("kept",), None], ids=repr)
+def test_a_namespace_with_keys_that_are_no_names(key):
+    """Asked for before a step has set an attribute."""
+
+    def make(trace):
+        o = types.SimpleNamespace(kept=None)
+        vars(o)[key] = 3.0
+
+        def step(x):
+            before = key in vars(o)
+            x = x * 1
+            x.requires_grad_().register_hook(lambda g: setattr(o, "kept", g))
+            x.sum().backward()
+            return x.detach() + vars(o)[key], before, key in vars(o)
+
+        return trace(step), [call(k * torch.ones(2)) for k in range(6)], lambda: o.kept
+
+    check(make, eager="writes to Python state")
+
+
 @cases.parametrize
 def test_late_reads(make, expected):
     check(make, **expected)

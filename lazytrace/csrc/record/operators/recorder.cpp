@@ -1020,10 +1020,11 @@ int Recorder::item_number(const at::Tensor& tensor, const std::function<void()>&
 }
 
 // What autograd or an opaque function has given is a result of that step; found in the state afterwards, it
-// would go on as one, and not be fetched where the next call finds another tensor.
+// would go on as one, and not be fetched where the next call finds another tensor. So would what operators
+// have made, and Python code that a replay ran has put there: a function that runs again reads it by itself.
 void Recorder::explain(const at::Tensor& tensor, int node, bool exact) {
-  if (const Origins::Known* found = origins_.known(tensor); found && given_.count(found->reg))
-    return fail(say(reason::GivenAndFound));
+  const Origins::Known* found = origins_.known(tensor);
+  if (found && (given_.count(found->reg) || made(tensor))) return fail(say(reason::GivenAndFound));
   origins_.explain(tensor, node, exact);
 }
 

@@ -760,7 +760,8 @@ void Provenance::touch(PyObject* object) {
 
 bool Provenance::TouchedNames::has(PyObject* name) const {
   auto is_it = [&](const py::object& one) { return is_text(name, one.ptr()); };
-  return all || std::any_of(names.begin(), names.end(), is_it);
+  // A key of another kind may be equal to any name.
+  return all || !PyUnicode_CheckExact(name) || std::any_of(names.begin(), names.end(), is_it);
 }
 
 namespace {
@@ -795,7 +796,7 @@ bool Provenance::touched_entry(PyObject* dict, PyObject* key) const {
   // What lay at the address of a dict may have gone.
   if (!touched_.count(dict)) return false;
   const TouchedNames* known = touched_in_.find(dict);
-  return !known || !PyUnicode_CheckExact(key) || known->has(key);
+  return !known || known->has(key);
 }
 
 bool Provenance::touched_attribute(PyObject* object, PyObject* name) const {

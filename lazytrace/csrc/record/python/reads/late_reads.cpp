@@ -59,13 +59,14 @@ bool is_plain(PyObject* value) {
   return is_tensor(value) || (is_immutable(value) && !is_enum_member(value));
 }
 
-// Whether a step can give it: tensors and values, and no object that others may change.
-bool can_give(PyObject* found) {
+// Whether a step can give it: tensors and values, and no object that others may change. What a container
+// holds is a copy, made for whoever asks.
+bool can_give(int which, PyObject* found) {
   PyObject *key, *value;
   bool plain = true;
-  if (PyList_CheckExact(found))
+  if (which == kWhole && PyList_CheckExact(found))
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(found); ++i) plain &= is_plain(PyList_GET_ITEM(found, i));
-  else if (PyDict_CheckExact(found))
+  else if (which == kWhole && PyDict_CheckExact(found))
     for (Py_ssize_t at = 0; PyDict_Next(found, &at, &key, &value);) plain &= is_key(key) && is_plain(value);
   else
     return is_plain(found) && found != Py_Ellipsis;
@@ -110,7 +111,7 @@ bool LateReads::read(int which, PyObject* object, PyObject* key) {
     bool same = given.is(found) || (is_immutable(found.ptr()) && same_immutable(found.ptr(), given.ptr()));
     if (!same && which != kWhole) return false;
     found = given;
-  } else if (!can_give(found.ptr()) && !(number && recorder->numbers())) {
+  } else if (!can_give(which, found.ptr()) && !(number && recorder->numbers())) {
     return false;
   }
   py::tuple args(key ? 2 : 1);
