@@ -97,3 +97,40 @@ def test_optimizers_that_a_call_makes(kind):
         return trace(fn), [*steps, freeze, *steps[:3]], lambda: [model, [p.grad for p in model.parameters()]]
 
     check(make, hits=4)
+
+
+@pytest.mark.parametrize("other", [lambda: X(3).requires_grad_() * 2, lambda: nn.Parameter(X(2, 3))[0]])
+@pytest.mark.parametrize("calls", [3, 14])
+def test_what_has_a_history_in_the_place_of_a_leaf_that_a_pass_gives_a_gradient(calls, other):
+    """Of neither there is a gradient when the call begins."""
+
+    def make(trace):
+        s = Holder(w=X(3).requires_grad_())
+
+        def fn(x):
+            (x * s.w).sum().backward()
+            return x * 2 if s.w.grad is None else s.w.grad.clone()
+
+        step = [lambda: setattr(s.w, "grad", None), call(X(3))]
+        change = lambda: setattr(s, "w", other())  # noqa: E731
+        return trace(fn), [*step * calls, change, call(X(3)), call(X(3))], lambda: s.w
+
+    check(make, hits=calls - 2, eager="reads .grad of a tensor that is no leaf")
+
+
+def test_what_retains_its_gradient_in_the_place_of_a_leaf():
+    def make(trace):
+        s = Holder(w=X(3).requires_grad_())
+
+        def fn(x):
+            (x * s.w).sum().backward()
+            return x * 2 if s.w.grad is None else s.w.grad.clone()
+
+        def change():
+            s.w = X(3).requires_grad_() * 2
+            s.w.retain_grad()
+
+        one = [lambda: setattr(s.w, "grad", None), call(X(3))]
+        return trace(fn), [*one * 4, change, call(X(3))], lambda: s.w
+
+    check(make, hits=3)

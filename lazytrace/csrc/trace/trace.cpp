@@ -240,6 +240,14 @@ int Trace::node_of(int reg) const {
   return std::max(0, tree_.node_of_input(reg));
 }
 
+namespace {
+// Whether a pass leaves a gradient there.
+bool takes_gradients(const at::Tensor& tensor) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  return !meta || (!meta->is_view_ && !meta->grad_fn_) || tensor.is_leaf() || tensor.retains_grad();
+}
+}  // namespace
+
 int Trace::regraded(const Call& call, const GuardTree::Values& values, int after) const {
   const std::vector<int>& captures = program().captures;
   size_t last = 0;  // most gradients are asked for in the order of the captures
@@ -251,7 +259,10 @@ int Trace::regraded(const Call& call, const GuardTree::Values& values, int after
   c10::SmallVector<std::pair<const c10::TensorImpl*, int>, 64> held;  // of which tensor it is the gradient
   for (const EntryGradient& entry : program().gradients) {
     if (entry.step <= after) continue;
-    const at::Tensor& gradient = tensor_of(entry.reg).grad();
+    const at::Tensor& tensor = tensor_of(entry.reg);
+    // In the place of a leaf may be what has a history, of which there is no `.grad`, either.
+    if (!takes_gradients(tensor)) return node_of(entry.reg);
+    const at::Tensor& gradient = tensor.grad();
     if (!entry.meta->matches(gradient) || !traits_of(gradient).empty()) return node_of(entry.reg);
     int twin = entry.twin < 0 ? -1 : program().gradients[static_cast<size_t>(entry.twin)].reg;
     if (entry.same >= 0 && !tensor_of(entry.same).is_same(gradient)) return node_of(entry.reg);
