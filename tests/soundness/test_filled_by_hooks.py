@@ -565,11 +565,11 @@ def such_a_network_with_another_layer(trace):
     return explained(trace, weighs, lambda net: setattr(net, "rest", nn.Linear(4, 3)))
 
 
-@cases(eager="a method of unknown origin")
-def such_a_network_with_a_hook_behind_it_and_a_branch_on_what_was_kept(trace):
+@cases(hits=4)
+def such_a_network_with_a_branch_on_what_was_kept(trace):
     def body(net, x):
         weights = weighs(net, x)
-        return net(x) * 2 if weights.sum() > 0 else net.features(x) + weights[:, None]
+        return net.rest(net.features(x).relu()) * 2 if weights.sum() > 0 else weights * net.factor
 
     return explained(trace, body)
 
