@@ -123,20 +123,8 @@ _MODULES: Final = (
 )
 _BUILTINS: Final = frozenset(
     (
-        *(
-            "abs",
-            "all",
-            "any",
-            "bool",
-            "enumerate",
-            "float",
-            "int",
-            "isinstance",
-            "len",
-            "list",
-            "max",
-            "min",
-        ),
+        *("abs", "all", "any", "bool", "enumerate", "float", "int", "isinstance", "len", "list"),
+        *("max", "min"),
         *("pow", "range", "reversed", "round", "slice", "sum", "tuple", "zip"),
         *("AssertionError", "IndexError", "NotImplementedError", "RuntimeError", "TypeError", "ValueError"),
     )

@@ -669,36 +669,30 @@ class Stub:
     sigmoid = staticmethod(torch.tanh)
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_a_change(name):
+def check_change(name, case):
+    """A change between calls of `case`, `trained` or `evaluated`, once it is flat."""
     way, of = CHANGES[name]
     change, back = of()
     seen = []
 
     def make(trace):
-        return trained(FUNCTIONS[way], between=[change, back], seen=seen)(trace)
+        return case(FUNCTIONS[way], between=[change, back], seen=seen)(trace)
 
     try:
         check(make, hits=ENOUGH - 2)
     finally:
         back()
     flat(seen)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change(name):
+    check_change(name, trained)
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_without_a_graph(name):
-    way, of = CHANGES[name]
-    change, back = of()
-    seen = []
-
-    def make(trace):
-        return evaluated(FUNCTIONS[way], between=[change, back], seen=seen)(trace)
-
-    try:
-        check(make, hits=ENOUGH - 2)
-    finally:
-        back()
-    flat(seen)
+    check_change(name, evaluated)
 
 
 class Context:

@@ -15,8 +15,8 @@ cases = Cases()
 NS = types.SimpleNamespace
 
 
-@cases(hits=6)
-def a_tensor_that_was_made(trace):
+def slopes():
+    """State, and a function that keeps a tensor there at every other call."""
     state = NS(slope=None)
 
     def fn(x):
@@ -26,6 +26,13 @@ def a_tensor_that_was_made(trace):
         y = x * state.slope
         state.slope = None
         return y
+
+    return state, fn
+
+
+@cases(hits=6)
+def a_tensor_that_was_made(trace):
+    state, fn = slopes()
 
     return trace(fn), calls(12), lambda: state
 
@@ -104,15 +111,7 @@ def a_slot_and_a_tuple(trace):
 
 @cases(hits=4)
 def changed_by_others_in_between(trace):
-    state = NS(slope=None)
-
-    def fn(x):
-        if state.slope is None:
-            state.slope = x * 2
-            return x + 1
-        y = x * state.slope
-        state.slope = None
-        return y
+    state, fn = slopes()
 
     def of_another_size():
         state.slope = torch.ones(1)
@@ -143,15 +142,7 @@ def raises_by_turns(trace):
 
 
 def test_what_was_kept_goes_when_it_is_replaced():
-    state = NS(slope=None)
-
-    def fn(x):
-        if state.slope is None:
-            state.slope = x * 2
-            return x + 1
-        y = x * state.slope
-        state.slope = None
-        return y
+    state, fn = slopes()
 
     step = traced(fn)
     for _ in range(9):
