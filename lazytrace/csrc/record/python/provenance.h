@@ -436,10 +436,10 @@ class Provenance {
   bool settle_now();
   const void* below_ = Frame::current().address();  // the frame that calls the function
   bool is_written(PyObject* object) const;
-  Touched touched_;
-  // The namespaces among them of which no more than these names were written to.
   int found(PyObject* object);
   void fail_for_touched(PyObject* object);
+  Touched touched_;
+  // The namespaces among them of which no more than these names were written to.
   struct TouchedNames {
     PyObject* object;  // by address
     std::vector<py::object> names;
