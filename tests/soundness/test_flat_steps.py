@@ -766,6 +766,38 @@ def test_the_value_of_the_loss(name):
     assert "flat" in forms(tracer), forms(tracer)
 
 
+VIEWS = {
+    "detached": lambda weight, mean: weight.detach(),
+    "a row": lambda weight, mean: mean[0],
+    "in another shape": lambda weight, mean: (mean.view(-1), mean.t()),
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_a_view_of_what_each_step_writes_to(name):
+    """It counts the versions of what it is a view of, which are others at each step."""
+
+    def make(trace):
+        model = Model()
+        opt = sgd(model)
+        weight = next(model.parameters())
+        mean = torch.zeros_like(weight)
+
+        def step(x):
+            opt.zero_grad()
+            model(x).square().mean().backward()
+            opt.step()
+            with torch.no_grad():
+                mean.mul_(0.9).add_(weight, alpha=0.1)
+            return VIEWS[name](weight, mean)
+
+        return trace(step), inputs(12), lambda: [parts(model), mean._version]
+
+    tracer = agree(make)
+    assert tracer.count("hits") >= 9, tracer.account()
+    assert forms(tracer)[0] == "flat", forms(tracer)
+
+
 def test_the_value_of_the_loss_is_stored():
     def make(trace):
         model = Model()

@@ -61,8 +61,11 @@ at::Tensor Twins::of(const at::Tensor& tensor) {
   copy.set_(memory->second, tensor.storage_offset(), tensor.sizes(), tensor.strides());
   copy._set_conj(tensor.is_conj());
   copy._set_neg(tensor.is_neg());
+  // What shares the version counter of either, as a view that is a result, counts alike.
+  if (!tensor.is_inference())
+    copy.unsafeGetTensorImpl()->set_version_counter(c10::VariableVersion(version_of(tensor)));
   require_gradients_like(tensor, copy);
-  pairs_.push_back({tensor, copy, version_of(tensor), version_of(copy)});
+  pairs_.push_back({tensor, copy});
   if (tensor.is_leaf() && tensor.grad().defined()) copy.mutable_grad() = of(tensor.grad());
   return copy;
 }

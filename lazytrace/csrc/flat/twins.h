@@ -14,7 +14,6 @@ class Twins {
  public:
   struct Pair {
     at::Tensor real, copy;
-    int64_t real_version, copy_version;
   };
 
   // Undefined, and obstacle() says why, where there can be none.
