@@ -21,6 +21,7 @@
 #include "record/operators/sizes.h"
 #include "record/operators/workload.h"
 #include "torch/facts.h"
+#include "torch/memory.h"
 #include "torch/random_mark.h"
 #include "torch/record_key.h"
 
@@ -123,6 +124,7 @@ class Recorder {
   py::object made_anew(size_t which) const { return feeding_.made_anew(which); }
   // From the next step on, Python code that runs again would not see what it saw.
   void end_resuming(const std::string& why) { resuming_.end(why); }
+  void ask_version(const at::Tensor& tensor) { resuming_.ask_version(tensor); }
 
   // Whether an operator inside the last opaque step has looked at values.
   bool hidden_varies() const { return resuming_.hidden_varies(); }
@@ -223,7 +225,9 @@ class Recorder {
   }
   // Whether the call has made its memory, too, and writes to it in recorded steps alone.
   bool made_with_memory(const at::Tensor& tensor) {
-    bool hidden = feeding() || resuming_.after_opaque() || resuming_.after_block();
+    // Of what a replay has made, later steps may have written to it by now.
+    bool hidden =
+        (feeding() && version_of(tensor) != 0) || resuming_.after_opaque() || resuming_.after_block();
     return !hidden && made(tensor) && !is_gradient(tensor) && !origins_.is_external(tensor);
   }
   // Whether the call has found or set it as the gradient of another one.

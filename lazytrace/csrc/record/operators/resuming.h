@@ -1,8 +1,11 @@
 // Whether a function whose replay stops at a side exit can run again from there.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <climits>
 #include <string>
+#include <vector>
 
 #include "program/program.h"
 
@@ -13,12 +16,15 @@ class Resuming {
  public:
   explicit Resuming(Program* program) : program_(program) {}
 
-  void add(const Step& step) { changed_ |= step.once(); }
+  void add(const Step& step) { look_at_versions(), changed_ |= step.once(); }
   // From the next step on, Python code that runs again would not see what it saw.
   void end(const std::string& why);
+  // The function asks how often a tensor of its own was written to. It sees the same when it runs again as
+  // long as that is never.
+  void ask_version(const at::Tensor& tensor);
   // Whether it can be resumed no more; then it must not be once something was changed.
-  bool ended() const { return program_->unresumable <= at_step(); }
-  bool ended_before() const { return program_->unresumable < at_step(); }
+  bool ended() { return look_at_versions(), program_->unresumable <= at_step(); }
+  bool ended_before() { return look_at_versions(), program_->unresumable < at_step(); }
   const std::string& why() const { return why_; }
   // Whether a step so far must not be done again.
   bool changed() const { return changed_; }
@@ -36,8 +42,10 @@ class Resuming {
 
  private:
   int at_step() const { return static_cast<int>(program_->steps.size()); }
+  void look_at_versions();
 
   Program* program_;
+  std::vector<c10::VariableVersion> asked_;  // at which the tensors were not written to
   bool changed_ = false;
   bool after_opaque_ = false, after_block_ = false;
   bool hidden_varies_ = false;

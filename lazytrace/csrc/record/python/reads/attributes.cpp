@@ -571,8 +571,7 @@ void AttributeReads::read_tensor_attribute(PyObject* tensor, PyObject* name) {
   bool plain = state == TensorState::Plain || state == TensorState::Requires;
   if (!plain && !may_read(state, tensor, argument))
     return recorder_->fail("reads ." + text_of(name) + " of a tensor");
-  // Code that runs again would find what later steps have written, too.
-  if (state == TensorState::Version) recorder_->end_resuming("it asks how often a tensor was written to");
+  if (state == TensorState::Version) recorder_->ask_version(THPVariable_Unpack(tensor));
   // What is handed on as it is would be another dict at each call.
   static PyObject* own = PyUnicode_InternFromString("__dict__");
   const at::Tensor& t = THPVariable_Unpack(tensor);
