@@ -58,7 +58,10 @@ def _is_scalar(value: Any) -> bool:
     return any(type(value) is kind for kind in kinds) and bool(value == value)
 
 
-def _text(value: object) -> str:
+def _text(value: object, depth: int = 50) -> str:
+    if type(value) is tuple and depth > 0:  # a key, of what is plain
+        items = ", ".join(_text(item, depth - 1) for item in value)
+        return f"({items}{',' * (len(value) == 1)})"
     if not _is_plain(value):
         return _name_of(value)
     try:

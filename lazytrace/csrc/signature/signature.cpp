@@ -185,7 +185,7 @@ struct Signature::Flattener {
     PyObject *name, *item;
     Py_ssize_t position = 0;
     while (PyDict_Next(held ? held.ptr() : v, &position, &name, &item)) {
-      if (!immutable(name)) return refuse(say(reason::TakesOddKey, type_name(name)));
+      if (!Call::put_constant(name, key)) return refuse(say(reason::TakesOddKey, type_name(name)));
       inside(item);
     }
   }
