@@ -7,6 +7,7 @@ import operator
 
 import pytest
 import torch
+from torch import nn
 
 from tests.soundness.runner import Cases, call, check
 
@@ -189,6 +190,50 @@ def constants_first(out, h):
 @pytest.mark.parametrize("write", [copied, set_in_turn, through_views, constants_first])
 def test_slices_are_read_again_as_they_were(write):
     check(lambda trace: by_parts(trace, write), hits=6)
+
+
+def behind_super(ask, **expected):
+    """`Tensor.unflatten()` of attention and its kind are Python code that asks `super()`."""
+
+    def make(trace):
+        weight = nn.Parameter(torch.ones(3))
+        opt = torch.optim.Adam([weight], 0.1)
+
+        def step(x):
+            opt.zero_grad()
+            out = x.new_zeros(6)
+            ask(x, out)
+            out.scatter_add_(0, torch.arange(3), weight * x)
+            drawn = torch.rand(6)
+            loss = (out * drawn).square().sum()
+            loss.backward()
+            opt.step()
+            return loss.item()
+
+        return trace(step), [call(k * torch.arange(3.0)) for k in range(1, 7)], lambda: weight
+
+    make.__name__ = f"behind_super_{ask.__name__}"
+    cases(make, **expected)
+
+
+def unflatten(x, out):
+    x.unflatten(0, (3, 1))
+
+
+def attention(x, out):
+    h = x.expand(1, 2, 3)
+    layer = nn.functional.multi_head_attention_forward
+    weights = torch.ones(9, 3), torch.ones(9), None, None, False, 0.0, torch.ones(3, 3), torch.ones(3)
+    layer(h, h, h, 3, 1, *weights, need_weights=False)
+
+
+def requires_grad(x, out):
+    super(torch.Tensor, out).requires_grad  # noqa: B018
+
+
+behind_super(unflatten, hits=3)
+behind_super(attention, hits=3)
+behind_super(requires_grad, eager="read-after-change")
 
 
 @cases.parametrize

@@ -422,15 +422,13 @@ void AttributeReads::read_super_attribute(PyObject* object, PyObject* name) {
   py::object start = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, this_class));
   py::object type = py::reinterpret_steal<py::object>(PyObject_GenericGetAttr(object, self_class));
   if (!start || !type || !PyType_Check(type.ptr())) return PyErr_Clear();
-  if (PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type.ptr()),
-                       reinterpret_cast<PyTypeObject*>(THPVariableClass)))
-    recorder_->lost_sight();
   // Whatever becomes of a class in its order gives it another version.
   Memo& memo = memo_of(type.ptr(), name);
   uint64_t version = version_of(reinterpret_cast<PyTypeObject*>(type.ptr()));
   if (memo.kind == Memo::Kind::Super && memo.start == start.ptr() && holds(memo, type.ptr(), name, version))
-    return read_through_super(object, name, memo.descriptor);
+    return lose_sight_of(type.ptr(), memo.descriptor), read_through_super(object, name, memo.descriptor);
   PyObject* found = read_behind_start(start.ptr(), type.ptr(), name);
+  lose_sight_of(type.ptr(), found);
   if (!found) return;
   if (version)
     memo = {Memo::Kind::Super,
@@ -441,6 +439,13 @@ void AttributeReads::read_super_attribute(PyObject* object, PyObject* name) {
             found,
             start.ptr()};
   read_through_super(object, name, found);
+}
+
+// What is found in the classes of tensors may say what autograd knows of one. Of a method its call says it.
+void AttributeReads::lose_sight_of(PyObject* type, PyObject* found) {
+  bool tensor = PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type),
+                                 reinterpret_cast<PyTypeObject*>(THPVariableClass));
+  if (tensor && !(found && Py_IS_TYPE(found, &PyMethodDescr_Type))) recorder_->lost_sight();
 }
 
 // What the classes behind `start` have under the name, null: nothing.

@@ -72,6 +72,7 @@ class AttributeReads {
   bool read_own_number(PyTypeObject* type, PyObject* name, PyObject* value);
   void read_super_attribute(PyObject* object, PyObject* name);
   PyObject* read_behind_start(PyObject* start, PyObject* type, PyObject* name);
+  void lose_sight_of(PyObject* type, PyObject* found);
   void read_through_super(PyObject* super, PyObject* name, PyObject* descriptor);
   bool read_leafness(PyObject* tensor);
   bool read_address(PyObject* tensor, PyObject* name);
