@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import functools
+import io
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -30,20 +33,19 @@ ANYTHING: Final = 0
 KEEPS: Final = 1
 AT_ONCE: Final = 2
 
-# Classes by name, as importing all of them takes time: whether they keep what they are given, and attributes
-# that hold code of the user's unless they are None.
-_HANDLERS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
-    "logging.StreamHandler": (AT_ONCE, ()),
-    "logging._StderrHandler": (AT_ONCE, ()),
-    "logging.FileHandler": (AT_ONCE, ()),
-    "logging.NullHandler": (AT_ONCE, ()),
-    "logging.handlers.WatchedFileHandler": (AT_ONCE, ()),
-    "logging.handlers.RotatingFileHandler": (AT_ONCE, ("namer", "rotator")),
-    "logging.handlers.TimedRotatingFileHandler": (AT_ONCE, ("namer", "rotator")),
-    "unittest._log._CapturingHandler": (KEEPS, ()),
-    "_pytest.logging._LiveLoggingNullHandler": (AT_ONCE, ()),
-    "_pytest.logging._FileHandler": (AT_ONCE, ()),
-    "_pytest.logging.LogCaptureHandler": (KEEPS, ()),
+# Classes by name, as importing all of them takes time: whether they keep what they are given.
+_HANDLERS: Final[dict[str, int]] = {
+    "logging.StreamHandler": AT_ONCE,
+    "logging._StderrHandler": AT_ONCE,
+    "logging.FileHandler": AT_ONCE,
+    "logging.NullHandler": AT_ONCE,
+    "logging.handlers.WatchedFileHandler": AT_ONCE,
+    "logging.handlers.RotatingFileHandler": AT_ONCE,
+    "logging.handlers.TimedRotatingFileHandler": AT_ONCE,
+    "unittest._log._CapturingHandler": KEEPS,
+    "_pytest.logging._LiveLoggingNullHandler": AT_ONCE,
+    "_pytest.logging._FileHandler": AT_ONCE,
+    "_pytest.logging.LogCaptureHandler": KEEPS,
 }
 _FORMATTERS: Final = {"logging.Formatter", "_pytest.logging.ColoredLevelFormatter"}
 _STYLES: Final = {"logging.PercentStyle", "logging.StrFormatStyle", "logging.StringTemplateStyle"}
@@ -51,9 +53,34 @@ _STREAMS: Final = {"_io", "_pytest", "ipykernel"}
 # What they are asked for while a record is handled.
 OF_LOGGERS: Final = ("findCaller", "makeRecord", "handle", "filter", "callHandlers")
 OF_HANDLERS: Final = ("handle", "filter", "acquire", "release", "emit", "format", "flush", "handleError")
+# Those of files that are rotated, and attributes of theirs that hold code of the user's unless they are None.
+OF_FILES: Final = (
+    "_open",
+    "reopenIfNeeded",
+    "_statstream",
+    "shouldRollover",
+    "doRollover",
+    "computeRollover",
+    "getFilesToDelete",
+    "rotation_filename",
+    "rotate",
+)
+CALLED_BY_FILES: Final = ("namer", "rotator")
+OF_STREAMS: Final = ("write", "flush")
 OF_FORMATTERS: Final = ("format", "formatTime", "formatException", "formatStack", "formatMessage", "usesTime")
 OF_STYLES: Final = ("format", "usesTime", "_format")
 OF_RECORDS: Final = ("__init__", "getMessage")
+_PARTS: Final = {type(None), str, type(threading.RLock())}
+_ERRORS: Final = {
+    "strict",
+    "ignore",
+    "replace",
+    "backslashreplace",
+    "namereplace",
+    "xmlcharrefreplace",
+    "surrogateescape",
+    "surrogatepass",
+}
 _CONVERTERS: Final = (time.localtime, time.gmtime)
 
 # (file, name, qualified name, line, module)
@@ -115,14 +142,42 @@ def _of_formatter(formatter: Any) -> int:
     return AT_ONCE if plain and own else ANYTHING
 
 
+def _encodes_by_library(stream: io.TextIOWrapper) -> bool:
+    """Whether neither its codec nor what becomes of errors is code of the user's."""
+    codec = codecs.lookup(stream.encoding).incrementalencoder
+    return _folder(codec) == "encodings" and is_itself(codec) and stream.errors in _ERRORS  # type: ignore[arg-type]
+
+
+def _writes_by_library(stream: Any) -> bool:
+    """Whether a stream is of a known class, down to the file.
+
+    >>> _writes_by_library(io.TextIOWrapper(io.BytesIO()))
+    True
+    >>> _writes_by_library(io.TextIOWrapper(type("Mine", (io.BytesIO,), {"__module__": "mine"})()))
+    False
+    """
+    cls = type(stream)
+    if _folder(cls) not in {*_STREAMS, "builtins"} or not is_itself(cls):
+        return False
+    if any(name in getattr(stream, "__dict__", ()) for name in OF_STREAMS):
+        return False
+    if isinstance(stream, io.TextIOWrapper):
+        return _encodes_by_library(stream) and _writes_by_library(stream.buffer)
+    if isinstance(stream, io.BufferedWriter | io.BufferedRandom):
+        return _writes_by_library(stream.raw)
+    return not isinstance(stream, io.BufferedRWPair)
+
+
 def _of_handler(handler: Any) -> int:
-    kind, callables = _HANDLERS.get(_name(handler), (ANYTHING, ()))
-    if kind == ANYTHING or handler.filters or not _are_its_own(handler, OF_HANDLERS):
+    kind = _HANDLERS.get(_name(handler), ANYTHING)
+    files = tuple(name for name in OF_FILES if hasattr(handler, name))
+    if kind == ANYTHING or handler.filters or not _are_its_own(handler, (*OF_HANDLERS, *files)):
         return ANYTHING
-    if any(getattr(handler, name) is not None for name in callables):
+    if any(getattr(handler, name, None) is not None for name in CALLED_BY_FILES):
         return ANYTHING
-    stream = type(getattr(handler, "stream", None))
-    if _folder(stream) not in {*_STREAMS, "builtins"} or not is_itself(stream):
+    # Code of theirs runs where the text is put together and where the handler is locked.
+    parts = {type(getattr(handler, name, None)) for name in ("terminator", "lock")}
+    if not parts <= _PARTS or not _writes_by_library(getattr(handler, "stream", None)):
         return ANYTHING
     return min(kind, _of_formatter(handler.formatter))
 

@@ -12,12 +12,15 @@ from lazytrace._native import core
 from lazytrace.library_calls import is_of
 from lazytrace.logs import (
     ANYTHING,
+    CALLED_BY_FILES,
     IS_ENABLED_FOR,
     LOG,
+    OF_FILES,
     OF_FORMATTERS,
     OF_HANDLERS,
     OF_LOGGERS,
     OF_RECORDS,
+    OF_STREAMS,
     OF_STYLES,
     as_called_from,
     fill,
@@ -57,8 +60,10 @@ def _look_at_handler(handler: Any) -> None:
     for name in OF_HANDLERS:
         getattr(handler, name)
     len(handler.filters)
-    for name in ("stream", "namer", "rotator"):
+    for name in ("stream", "lock", *OF_FILES, *CALLED_BY_FILES):
         getattr(handler, name, None)
+    for name in OF_STREAMS:
+        getattr(getattr(handler, "stream", None), name, None)
     formatter = handler.formatter
     _look_at_formatter(logging._defaultFormatter if formatter is None else formatter)  # type: ignore[attr-defined]
 

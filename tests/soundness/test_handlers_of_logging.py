@@ -1,10 +1,12 @@
 """Handlers of logging, those of a user's own and those that fail: what a replay logs to them."""
 
+import codecs
 import contextlib
 import io
 import logging
 import logging.handlers
 import queue
+import tempfile
 import types
 import unittest._log
 
@@ -510,6 +512,121 @@ def stderr_of_another_class(trace):
 
     steps = [call(torch.tensor(v)).of(through) for v in SOME]
     return function, [*steps, lambda: files.__setitem__(0, Stream()), *steps], lambda: (seen, state.count)
+
+
+class Counting(io.RawIOBase):
+    """Counts what is written to it in an object of state."""
+
+    def __init__(self, state):
+        self.state = state
+
+    def writable(self):
+        return True
+
+    def write(self, text):
+        self.state.count += 1
+        return len(text)
+
+
+def counted_by(state, logger, steps=()):
+    """What logs between two reads of what the code around a logger counts."""
+
+    def run(t):
+        before = t * state.count
+        logger.info("value %s", t.item())
+        return before + t * state.count * 100
+
+    return run, [*values(*SOME), *(s for step in steps for s in (step, *values(*SOME)))], lambda: state.count
+
+
+@cases(eager="opaque-varies")
+def a_file_of_ones_own_below_a_stream(trace):
+    state = types.SimpleNamespace(count=1)
+    stream = io.TextIOWrapper(io.BufferedWriter(Counting(state), 1), write_through=True)
+    run, steps, watch = counted_by(state, fresh(logging.StreamHandler(stream)))
+    return trace(run), steps, watch
+
+
+@cases(eager="opaque-varies")
+def a_way_of_ones_own_to_handle_what_cannot_be_encoded(trace):
+    state = types.SimpleNamespace(count=1)
+
+    def handle(error):
+        state.count += 1
+        return "?", error.end
+
+    codecs.register_error("counting", handle)
+    handler = logging.StreamHandler(io.TextIOWrapper(io.BytesIO(), "ascii", "counting", write_through=True))
+    handler.terminator = "\xe9\n"
+    run, steps, watch = counted_by(state, fresh(handler))
+    return trace(run), steps, watch
+
+
+@cases(hits=2, eager="opaque-varies")
+def methods_of_a_stream_that_are_written_over(trace):
+    state = types.SimpleNamespace(count=1)
+    stream = io.TextIOWrapper(io.BytesIO())
+    run, steps, watch = counted_by(
+        state,
+        fresh(logging.StreamHandler(stream)),
+        [
+            lambda: setattr(stream, "flush", lambda: setattr(state, "count", state.count + 1)),
+            lambda: delattr(stream, "flush"),
+        ],
+    )
+    return trace(run), steps, watch
+
+
+@cases(hits=2, eager="opaque-varies")
+def another_lock_of_a_handler(trace):
+    state = types.SimpleNamespace(count=1)
+    handler = logging.StreamHandler(io.StringIO())
+
+    class Lock:
+        def acquire(self):
+            state.count += 1
+
+        def release(self):
+            pass
+
+    run, steps, watch = counted_by(
+        state, fresh(handler), [lambda: setattr(handler, "lock", Lock()), handler.createLock]
+    )
+    return trace(run), steps, watch
+
+
+@cases(hits=2, eager="opaque-varies")
+def a_file_that_is_rotated_otherwise(trace):
+    state = types.SimpleNamespace(count=1)
+    folder = tempfile.TemporaryDirectory()
+    handler = logging.handlers.RotatingFileHandler(f"{folder.name}/log", delay=True)
+    handler.folder = folder
+
+    def asks(record):
+        state.count += 1
+        return False
+
+    run, steps, watch = counted_by(
+        state,
+        fresh(handler),
+        [lambda: setattr(handler, "shouldRollover", asks), lambda: delattr(handler, "shouldRollover")],
+    )
+    return trace(run), steps, watch
+
+
+@cases(eager="opaque-argument")
+def a_list_with_numbers_that_lies_in_itself(trace):
+    state = types.SimpleNamespace(count=1.5)
+    logger, out = written()
+
+    def run(t):
+        numbers = [state.count * 2, {}]
+        numbers[1]["all"] = (numbers,)
+        logger.info("%s", numbers)
+        return t * 2
+
+    steps = values(*SOME)
+    return trace(run), [*steps, lambda: setattr(state, "count", 2.5), *steps], out.getvalue
 
 
 # ---------------------------------------------------------------- what goes wrong

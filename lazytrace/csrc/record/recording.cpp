@@ -259,30 +259,58 @@ py::object plain_of(py::handle value) {
   return py::reinterpret_steal<py::object>(plain);
 }
 
-// Of a list, a tuple or a dict of the call's own with such numbers in it: one with plain numbers.
-py::object plain_inside(py::handle value, const Provenance& provenance) {
-  if (provenance.known(value.ptr()) >= 0) return plain_of(value);
-  if (PyTuple_CheckExact(value.ptr()) || PyList_CheckExact(value.ptr())) {
+// Of lists, tuples and dicts of the call's own with such numbers in them: such with plain numbers. Each is
+// gone through once, as it may lie in many places, and in itself.
+class PlainInside {
+ public:
+  explicit PlainInside(const Provenance& provenance) : provenance_(provenance) {}
+
+  // Whether one lies in itself, or too deep: it is left as it is.
+  bool left_any() const { return left_any_; }
+
+  py::object of(py::handle value, int depth = 0) {
+    constexpr int kDeepest = 100;
+    bool sequence = PyTuple_CheckExact(value.ptr()) || PyList_CheckExact(value.ptr());
+    bool walked = sequence || PyDict_CheckExact(value.ptr());
+    if (!walked || provenance_.known(value.ptr()) >= 0) return plain_of(value);
+    auto [known, missing] = made_.try_emplace(value.ptr());
+    if (!missing && known->second) return known->second;
+    if (!missing || depth > kDeepest) {
+      left_any_ = true;
+      return py::reinterpret_borrow<py::object>(value);
+    }
+    py::object made = sequence ? of_sequence(value, depth + 1) : of_dict(value, depth + 1);
+    return made_[value.ptr()] = std::move(made);
+  }
+
+ private:
+  py::object of_sequence(py::handle value, int depth) {
     py::list items;
     bool changed = false;
     for (py::handle item : value) {
-      py::object plain = plain_inside(item, provenance);
+      py::object plain = of(item, depth);
       changed |= !plain.is(item);
       items.append(plain);
     }
     if (!changed) return py::reinterpret_borrow<py::object>(value);
     return PyTuple_CheckExact(value.ptr()) ? py::object(py::tuple(items)) : py::object(items);
   }
-  if (!PyDict_CheckExact(value.ptr())) return plain_of(value);
-  py::dict entries;
-  bool changed = false;
-  for (auto [key, item] : py::reinterpret_borrow<py::dict>(value)) {
-    py::object plain = plain_inside(item, provenance);
-    changed |= !plain.is(item);
-    entries[key] = plain;
+
+  py::object of_dict(py::handle value, int depth) {
+    py::dict entries;
+    bool changed = false;
+    for (auto [key, item] : py::reinterpret_borrow<py::dict>(value)) {
+      py::object plain = of(item, depth);
+      changed |= !plain.is(item);
+      entries[key] = plain;
+    }
+    return changed ? py::object(entries) : py::reinterpret_borrow<py::object>(value);
   }
-  return changed ? py::object(entries) : py::reinterpret_borrow<py::object>(value);
-}
+
+  const Provenance& provenance_;
+  std::unordered_map<PyObject*, py::object> made_;
+  bool left_any_ = false;
+};
 }  // namespace
 
 namespace {
@@ -946,7 +974,9 @@ void Recording::log(const py::tuple& what, const py::object& exc_info, LogCall::
   provenance->weak_node(again);
   OpaqueCall call(observer_.surroundings(), again, "", args.ptr(), nullptr, true, true);
   py::tuple given(args.size());
-  for (size_t i = 0; i < args.size(); ++i) given[i] = plain_inside(args[i], *provenance);
+  PlainInside plain(*provenance);
+  for (size_t i = 0; i < args.size(); ++i) given[i] = plain.of(args[i]);
+  if (plain.left_any()) recorder_.fail(say(reason::SizesTooDeep));
   make_opaque(&call, py::cpp_function(now), given, py::dict());
 }
 
