@@ -246,8 +246,8 @@ def print_at(*args: Any, **kwargs: Any) -> None:
     if (file := kwargs.get("file")) is None:
         file = sys.stdout
         core.look_at_stdout()
-    if core.aside(partial(is_printable, (*args, file))):
-        core.opaque_call(PRINT, "", PRINT, args, kwargs, True)
-    else:
-        core.refuse_print()
+    # What a replay has printed is not printed again, whatever it is by now.
+    if not core.aside(partial(is_printable, (*args, file))) and core.refuse_print():
         PRINT(*args, **kwargs)
+    else:
+        core.opaque_call(PRINT, "", PRINT, args, kwargs, True)

@@ -717,7 +717,11 @@ PYBIND11_MODULE(_core, m) {
     return lt::computes_quietly(operation, left.ptr(), right.ptr());
   });
   m.def("refuse_print", [] {
-    if (auto* recorder = lt::Recorder::active()) recorder->fail("calls print()");
+    constexpr size_t kReads = 64;  // of numbers among its arguments
+    auto* recorder = lt::Recorder::active();
+    if (recorder && recorder->expects("print", kReads)) return false;
+    if (recorder) recorder->fail("calls print()");
+    return true;
   });
   m.def("look_at_stdout", [] {
     if (auto* active = lt::Recording::active()) active->look_at_stdout();

@@ -629,6 +629,55 @@ def a_list_with_numbers_that_lies_in_itself(trace):
     return trace(run), [*steps, lambda: setattr(state, "count", 2.5), *steps], out.getvalue
 
 
+# ---------------------------------------------------------------- what lies in a list that is printed
+class Shows:
+    """An object whose text says how often it was shown."""
+
+    def __init__(self, state, counts):
+        self.state, self.counts = state, counts
+
+    def __repr__(self):
+        if self.counts:
+            self.state.count += 1
+        return f"shown {self.state.count}"
+
+
+def printed(counts, branches):
+    state = types.SimpleNamespace(count=1, shown=[1])
+    shows = Shows(state, counts)
+    out = io.StringIO()
+
+    def run(t):
+        before = t * state.count
+        print(state.shown, t.item(), file=out)
+        if branches and t > 1.5:
+            return before
+        return before + state.count * 100
+
+    steps = values(*SOME)
+    for one in (shows, 2, shows, 3):
+        steps += [lambda one=one: state.shown.__setitem__(0, one), *values(*SOME)]
+    return run, steps, lambda: (out.getvalue(), state.count)
+
+
+@cases(hits=2, eager="resumes-after-opaque")
+def an_object_that_counts_in_a_list_that_is_printed(trace):
+    run, *rest = printed(True, False)
+    return trace(run), *rest
+
+
+@cases(hits=6)
+def an_object_of_ones_own_in_a_list_that_is_printed(trace):
+    run, *rest = printed(False, True)
+    return trace(run), *rest
+
+
+@cases(hits=2, eager="resumes-after-opaque")
+def an_object_that_counts_before_a_branch(trace):
+    run, *rest = printed(True, True)
+    return trace(run), *rest
+
+
 # ---------------------------------------------------------------- what goes wrong
 def to_stderr(function):
     """The function with what it writes to stderr."""

@@ -77,6 +77,16 @@ void Feeding::expect_opaque() const {
   if (!feeder_->active() || expected().kind != Step::Kind::Opaque) diverge("an opaque function");
 }
 
+// A part of a print() is one text.
+bool Feeding::expects_print(size_t reads) const {
+  if (!expects("print", reads)) return false;
+  const std::vector<Tree>& values = feeder_->behind_reads(reads)->opaque->call.items[0].items;
+  auto is_text = [](const Tree& value) {
+    return value.kind == Tree::Kind::Constant || value.kind == Tree::Kind::Text;
+  };
+  return values.size() > 1 || !std::all_of(values.begin(), values.end(), is_text);
+}
+
 void Feeding::give(torch::jit::Stack* stack) {
   if (at_exit()) turn_back();
   try {

@@ -70,6 +70,7 @@ class Feeding {
     const Step* step = active() ? feeder_->behind_reads(reads) : nullptr;
     return step && step->opaque && step->opaque->name == name;
   }
+  bool expects_print(size_t reads) const;
   bool comes_to(const std::string& name) const { return active() && feeder_->comes_to(name); }
   [[noreturn]] void diverge(const std::string& how) const;
   // How the function left the steps that had run; "" where it did not. Call after the run.

@@ -113,6 +113,8 @@ class Recorder {
   // Whether it is this one, behind at most so many reads of numbers.
   bool comes_to(const std::string& name) const { return feeding_.comes_to(name); }
   bool expects(const std::string& name, size_t reads = 0) const { return feeding_.expects(name, reads); }
+  // A print() of all of its arguments, where it may be one for each of several objects.
+  bool expects_print(size_t reads) const { return feeding_.expects_print(reads); }
 
   void add_input(const at::Tensor& tensor);
   // Declares that `tensor` can be fetched again from guard node `node`; it becomes a register once it is

@@ -408,24 +408,31 @@ size_t count_followed(PyObject* value, int depth = 0) {
     count += count_followed(PySequence_Fast_GET_ITEM(value, i), depth + 1);
   return count;
 }
-}  // namespace
 
-bool WholeCalls::is_step(PyObject* cache, Frame f, const Operation& operation) const {
-  if (!recorder_->feeding()) return drops_entries(cache);
-  // Those that its arguments hold are read before it.
+// Those that the arguments of a call hold are read before it.
+size_t reads_of(Frame f, const Operation& operation) {
   size_t reads = 0;
   if (operation.action == Action::Calls)
     for (int i = 1; i <= operation.third + 1; ++i) reads += f.peek(i) ? count_followed(f.peek(i)) : 0;
   if (operation.action == Action::CallsWith) reads = count_followed(f.peek(operation.second));
+  return reads;
+}
+}  // namespace
+
+bool WholeCalls::is_step(PyObject* cache, Frame f, const Operation& operation) const {
+  if (!recorder_->feeding()) return drops_entries(cache);
   py::object name = py::getattr(cache, "__qualname__", py::none());
-  return PyUnicode_Check(name.ptr()) && recorder_->expects(text_of(name.ptr()), reads);
+  return PyUnicode_Check(name.ptr()) && recorder_->expects(text_of(name.ptr()), reads_of(f, operation));
 }
 
 void WholeCalls::exchange_unseen(Frame f, const Operation& operation, bool prints) {
   PyObject** callee = callee_of(f, operation);
   if (!callee || !*callee || recorder_->stopped()) return;
-  if (*callee == print_function && prints)
-    return replace(callee, prints_objects(f, operation) ? print_parts : print_step, nullptr);
+  // What a replay has printed may be objects of the user's by now, which a list of before the call holds.
+  if (*callee == print_function && prints) {
+    bool whole = recorder_->expects_print(reads_of(f, operation)) || !prints_objects(f, operation);
+    return replace(callee, whole ? print_step : print_parts, nullptr);
+  }
   if (exchange_for_stand_in(f, operation, callee)) return;
   auto hand_over = [&](PyObject* step) {
     PyObject* instead = PyMethod_New(step, *callee);
