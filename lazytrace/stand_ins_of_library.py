@@ -124,9 +124,27 @@ def replace(function: Any, record: Any, /, **changes: Any) -> Any:
     return record._make(values)
 
 
+def _is_plain_file(file: Any) -> bool:
+    """Whether no code of the user's is told of each piece that is written to a text file."""
+    cls: Any = type(file)
+    if not issubclass(cls, io.TextIOBase):
+        return False
+    if any(name in file.__dict__ for name in _NAMES_OF_FILES):
+        return False
+    if cls.write is _WRITE_IN_MEMORY:
+        return True
+    if cls.write is not _WRITE:
+        return False
+    below = file.buffer
+    if type(below) is io.BufferedWriter or type(below) is io.BufferedRandom:
+        below = below.raw
+    return type(below) is io.FileIO or type(below) is io.BytesIO
+
+
 def write(file: Any, text: Any, /) -> Any:
     """`write` of a text file, whose result nobody asks for."""
-    if not is_plain_text(text) or not isinstance(text, str):  # print() would write what its class says
+    # print() would write what its class says, and what stands behind it, too.
+    if not is_plain_text(text) or not isinstance(text, str) or not _is_plain_file(file):
         return file.write(text)
     print(text, end="", file=file)
     return None
@@ -134,15 +152,13 @@ def write(file: Any, text: Any, /) -> Any:
 
 def flush(file: Any, /) -> Any:
     """`flush` of a text file."""
-    cls: Any = type(file)
-    # print() calls it for a text of nothing, too.
-    writes = cls.write if issubclass(cls, io.TextIOBase) else None
-    if writes is not _WRITE and writes is not _WRITE_IN_MEMORY:
+    if not _is_plain_file(file):  # print() writes a text of nothing, too
         return file.flush()
     print(end="", file=file, flush=True)
     return None
 
 
+_NAMES_OF_FILES: Final = ("write", "flush")
 _WRITE: Final = io.TextIOWrapper.write
 _WRITE_IN_MEMORY: Final = io.StringIO.write
 _DEEPEST: Final = 20
@@ -158,7 +174,8 @@ def dump(value: Any, file: Any, /, **options: Any) -> None:
     encoder: Any = type(json._default_encoder)  # type: ignore[attr-defined]
     plain = plain and json.JSONEncoder is _ENCODER and encoder is _ENCODER
     plain = plain and _ENCODER.encode is _ENCODE and _ENCODER.iterencode is _ITERENCODE
-    if not plain or not _is_plain_json(value, 0):
+    # Text by text, of which nobody is told.
+    if not plain or not _is_plain_json(value, 0) or not _is_plain_file(file):
         return _DUMP(value, file, **options)
     write(file, _DUMPS(value, **options))
     return None

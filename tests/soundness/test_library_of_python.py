@@ -8,6 +8,7 @@ import fractions
 import functools
 import heapq
 import io
+import json
 import logging
 import sys
 import warnings
@@ -345,6 +346,77 @@ def a_file_that_counts_its_writes_is_flushed(trace):
         return x
 
     return trace(step), calls(), lambda: out.writes
+
+
+class Pieces(io.RawIOBase):
+    """What is written to it, piece by piece."""
+
+    def __init__(self):
+        self.all = []
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        self.all.append(bytes(data))
+        return len(data)
+
+
+def write_text(out, x):
+    out.write(f"{x.sum().item()}")
+
+
+def flush_file(out, x):
+    out.flush()
+
+
+def dump_json(out, x):
+    json.dump([x.sum().item(), [1]], out)
+
+
+PIECES = {write_text: "calls-method", flush_file: "calls-method", dump_json: "calls id()"}
+TO_PIECES = {
+    "at once": lambda pieces: io.TextIOWrapper(pieces, write_through=True),
+    "buffered": lambda pieces: io.TextIOWrapper(io.BufferedWriter(pieces, 1), write_through=True),
+}
+
+
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("way", TO_PIECES)
+@pytest.mark.parametrize("write", PIECES)
+def test_code_of_ones_own_below_a_file(write, way, late):
+    def make(trace):
+        pieces = Pieces()
+        log = Log()
+
+        def change():
+            log.out = TO_PIECES[way](pieces)
+
+        def step(x):
+            write(log.out, x)
+            return x * 2
+
+        log.out = io.TextIOWrapper(io.BytesIO(), write_through=True)
+        if not late:
+            change()
+        return trace(step), [*calls(), change, *calls()], lambda: list(pieces.all)
+
+    check(make, hits=2 * late, eager=PIECES[write])
+
+
+@pytest.mark.parametrize("write", [flush_file, dump_json])
+def test_a_write_that_an_object_has_itself(write):
+    def make(trace):
+        log, told = Log(), []
+
+        def step(x):
+            write(log.out, x)
+            return x * 2
+
+        change = lambda: setattr(log.out, "write", told.append)  # noqa: E731
+        return trace(step), [*calls(), change, *calls()], lambda: (log.out.getvalue(), list(told))
+
+    check(make, hits=2)
 
 
 class Counting(io.StringIO):
