@@ -134,3 +134,37 @@ def test_what_retains_its_gradient_in_the_place_of_a_leaf():
         return trace(fn), [*one * 4, change, call(X(3))], lambda: s.w
 
     check(make, hits=3)
+
+
+OTHERS = {
+    "a leaf": lambda: X(3).requires_grad_(),
+    "what has a history": lambda: X(3).requires_grad_() * 2,
+    "a view": lambda: nn.Parameter(X(2, 3))[0],
+    "what retains its gradient": lambda: retaining(),
+}
+
+
+def retaining():
+    made = X(3).requires_grad_() * 2
+    made.retain_grad()
+    return made
+
+
+@pytest.mark.parametrize("value", [lambda: None, lambda: torch.zeros(3)])
+@pytest.mark.parametrize("first", ["a leaf", "what retains its gradient"])
+@pytest.mark.parametrize("other", OTHERS)
+def test_what_lies_in_the_place_of_a_tensor_whose_gradient_the_call_sets_itself(value, first, other):
+    """Nothing is read of it when the call begins."""
+
+    def make(trace):
+        s = Holder(w=OTHERS[first]())
+
+        def fn(x):
+            s.w.grad = value()
+            (x * s.w).sum().backward(retain_graph=True)
+            return x * 2 if s.w.grad is None else s.w.grad.clone()
+
+        change = lambda: setattr(s, "w", OTHERS[other]())  # noqa: E731
+        return trace(fn), [*[call(X(3))] * 12, change, *[call(X(3))] * 3], lambda: s.w
+
+    check(make, hits=8)

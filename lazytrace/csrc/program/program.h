@@ -16,6 +16,7 @@
 #include "program/look_behind.h"
 #include "program/numbers.h"
 #include "program/value_tree.h"
+#include "torch/autograd_graph.h"
 #include "torch/modes.h"
 #include "torch/tensor_meta.h"
 
@@ -210,7 +211,16 @@ struct EntryGradient {
   int same = -1;  // the argument or the captured tensor that is the gradient, too
   int twin = -1;  // the other entry that has the same gradient; both -1: it is nothing else
   std::shared_ptr<const TensorMeta> meta;
+  Takes takes = Takes::Adds;
   int step = 0;  // the first step that depends on it
+};
+
+// A tensor that was there before the call, whose `.grad` the call sets itself: what it was is asked by
+// nobody.
+struct SetEntry {
+  int reg = -1;
+  Takes takes = Takes::Adds;
+  int step = 0;  // the one that sets it
 };
 
 // Ownership: a Program owns its constants and code objects, and no user function, module or parameter.
@@ -244,6 +254,7 @@ struct Program {
   bool unfilled = false;        // a tensor was made larger, and nobody has said what is in it
   bool python_between = false;  // hooks of autograd run Python code in the middle, which must not run twice
   std::vector<int> hooked;      // registers of leaves whose hooks are guarded
+  std::vector<SetEntry> set;    // gradients that the call sets before it reads them
   bool hooks_outside = false;   // sets hooks on leaves of before the call
   bool backward = false;        // runs a backward pass that was seen to call no hook but these
   bool grows = false;           // a backward pass builds a graph of its own
@@ -264,6 +275,8 @@ struct Program {
 
   // Which of Call::Loose it fits.
   int loose() const { return (dynamic ? 1 : 0) | (loose_numbers ? 2 : 0); }
+  // Whether a replay asks tensors of before the call for gradients, or what a pass would do there.
+  bool asks_gradients() const { return !gradients.empty() || !set.empty(); }
   // Whether there are numbers that a replay works out.
   bool works_out() const { return dynamic || !numbers.empty(); }
 

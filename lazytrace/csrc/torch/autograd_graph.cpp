@@ -84,6 +84,12 @@ bool leads_nowhere(const at::Tensor& tensor) {
   return view && !view->grad_fn_ && !view->requires_grad_;
 }
 
+Takes takes_gradients(const at::Tensor& tensor) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  if (!meta || (!meta->is_view_ && !meta->grad_fn_) || tensor.is_leaf()) return Takes::Adds;
+  return tensor.retains_grad() ? Takes::Retains : Takes::Nothing;
+}
+
 bool have_edges(const std::vector<int>& of, const std::vector<at::Tensor>& registers) {
   return std::all_of(of.begin(), of.end(), [&](int reg) {
     const auto* view = registers[reg].defined() ? view_that_is_fixed(registers[reg]) : nullptr;

@@ -53,6 +53,11 @@ int origin_of_view(const at::Tensor& tensor);
 // is a leaf, raises.
 bool is_stale(const at::Tensor& tensor);
 
+// What a pass does with the gradient of a tensor, if it requires one: a leaf is added to, and where one is
+// retained, it is another tensor each time.
+enum class Takes : uint8_t { Nothing, Adds, Retains };
+Takes takes_gradients(const at::Tensor& tensor);
+
 // Whether a graph could lead to each of them that requires gradients. None leads to a view that is stale, or
 // was made without gradients: it requires them all the same if its base does.
 bool have_edges(const std::vector<int>& of, const std::vector<at::Tensor>& registers);

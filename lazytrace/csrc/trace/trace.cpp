@@ -208,7 +208,7 @@ int Trace::prepare(const Call& call, std::vector<at::Tensor>* registers, Loan* l
   if (failed < 0) failed = merged(call, *values);
   if (failed < 0) failed = ending(call, *values);
   if (failed < 0 && program().backward) failed = hooked(call, *values);
-  if (failed < 0 && !program().gradients.empty()) failed = regraded(call, *values, after);
+  if (failed < 0 && program().asks_gradients()) failed = regraded(call, *values, after);
   if (failed >= 0) return failed;
   hold(values);
   fill(*plan_, call, registers, loan, *values);
@@ -240,33 +240,32 @@ int Trace::node_of(int reg) const {
   return std::max(0, tree_.node_of_input(reg));
 }
 
-namespace {
-// Whether a pass leaves a gradient there.
-bool takes_gradients(const at::Tensor& tensor) {
-  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
-  return !meta || (!meta->is_view_ && !meta->grad_fn_) || tensor.is_leaf() || tensor.retains_grad();
+// The tensor of a register that was there before the call. Most are asked for in the order of the captures.
+const at::Tensor& Trace::TensorsBefore::of(int reg) {
+  const Program& program = trace_.program();
+  if (reg < program.inputs) return call_.tensor(static_cast<size_t>(reg));
+  const std::vector<int>& captures = program.captures;
+  while (captures[last_] != reg) last_ = last_ + 1 < captures.size() ? last_ + 1 : 0;
+  return THPVariable_Unpack(values_.captures[last_]);
 }
-}  // namespace
 
 int Trace::regraded(const Call& call, const GuardTree::Values& values, int after) const {
-  const std::vector<int>& captures = program().captures;
-  size_t last = 0;  // most gradients are asked for in the order of the captures
-  auto tensor_of = [&](int reg) -> const at::Tensor& {
-    if (reg < program().inputs) return call.tensor(static_cast<size_t>(reg));
-    while (captures[last] != reg) last = last + 1 < captures.size() ? last + 1 : 0;
-    return THPVariable_Unpack(values.captures[last]);
-  };
+  TensorsBefore tensors(*this, call, values);
+  // In the place of a leaf may be what has a history, of which there is no `.grad`, either.
+  for (const SetEntry& entry : program().set)
+    if (entry.step > after && takes_gradients(tensors.of(entry.reg)) != entry.takes)
+      return node_of(entry.reg);
   c10::SmallVector<std::pair<const c10::TensorImpl*, int>, 64> held;  // of which tensor it is the gradient
   for (const EntryGradient& entry : program().gradients) {
     if (entry.step <= after) continue;
-    const at::Tensor& tensor = tensor_of(entry.reg);
-    // In the place of a leaf may be what has a history, of which there is no `.grad`, either.
-    if (!takes_gradients(tensor)) return node_of(entry.reg);
+    const at::Tensor& tensor = tensors.of(entry.reg);
+    Takes takes = takes_gradients(tensor);
+    if (takes == Takes::Nothing || takes != entry.takes) return node_of(entry.reg);
     const at::Tensor& gradient = tensor.grad();
     if (!entry.meta->matches(gradient) || !traits_of(gradient).empty()) return node_of(entry.reg);
     int twin = entry.twin < 0 ? -1 : program().gradients[static_cast<size_t>(entry.twin)].reg;
-    if (entry.same >= 0 && !tensor_of(entry.same).is_same(gradient)) return node_of(entry.reg);
-    if (twin >= 0 && !tensor_of(twin).grad().is_same(gradient)) return node_of(entry.reg);
+    if (entry.same >= 0 && !tensors.of(entry.same).is_same(gradient)) return node_of(entry.reg);
+    if (twin >= 0 && !tensors.of(twin).grad().is_same(gradient)) return node_of(entry.reg);
     if (gradient.defined() && entry.same < 0 && twin < 0)
       held.emplace_back(gradient.unsafeGetTensorImpl(), entry.reg);
   }

@@ -136,6 +136,18 @@ class Trace {
   int ending(const Call& call, const GuardTree::Values& values) const;
   // A tensor that has hooks by now, which a backward pass would call; -1: none.
   int hooked(const Call& call, const GuardTree::Values& values) const;
+  class TensorsBefore {
+   public:
+    TensorsBefore(const Trace& trace, const Call& call, const GuardTree::Values& values)
+        : trace_(trace), call_(call), values_(values) {}
+    const at::Tensor& of(int reg);
+
+   private:
+    const Trace& trace_;
+    const Call& call_;
+    const GuardTree::Values& values_;
+    size_t last_ = 0;
+  };
   // A tensor whose gradient is not what it was when the recorded call began; -1: none.
   // The steps up to `after` have run.
   int regraded(const Call& call, const GuardTree::Values& values, int after) const;

@@ -1411,6 +1411,7 @@ void Recorder::meet_gradient(const at::Tensor& tensor, int reg) {
   if (reg < 0 || !was_there(reg) || !met_gradients_.insert(reg).second) return;
   EntryGradient entry;
   entry.reg = reg;
+  entry.takes = takes_gradients(tensor);
   auto noted = unmet_.find(tensor.unsafeGetTensorImpl());
   bool earlier = noted != unmet_.end() && !noted->second.leaf.expired();
   at::Tensor value = earlier ? at::Tensor(noted->second.value.lock()) : tensor.grad();
@@ -1479,7 +1480,9 @@ bool Recorder::write_gradient(const at::Tensor& tensor, const at::Tensor& value)
     origins_.outlives(value);
   }
   if (stopped()) return true;
-  met_gradients_.insert(step.arguments[0].reg);
+  int reg = step.arguments[0].reg;
+  if (met_gradients_.insert(reg).second && was_there(reg))
+    program_->set.push_back({reg, takes_gradients(tensor), at_step()});
   step.effect = origins_.is_external(tensor);
   program_->effects |= step.effect;
   if (fed) expect(step);
