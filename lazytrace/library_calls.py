@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 import random
 import time
@@ -38,6 +39,21 @@ def is_plain_text(text: str) -> bool:
 def is_of(value: object, *classes: type) -> bool:
     """Whether it is of one of these classes, or stands for a number or a text. It is not asked itself."""
     return bool(core.aside(lambda: issubclass(type(value), classes) or core.is_followed(value)))
+
+
+_OF_CODE: Final = (object.__hash__, enum.Enum.__hash__)
+
+
+def has_plain_hash(value: object) -> bool:
+    """Whether no code of the user's works out its hash, which would be told of how often it is asked."""
+
+    def is_plain(one: object) -> bool:
+        if type(one) is tuple:
+            return all(map(is_plain, one))
+        known = type(one) in (str, int, float, bool, bytes, type(None)) or type(one).__hash__ in _OF_CODE
+        return known or bool(core.is_followed(one))
+
+    return bool(core.aside(lambda: is_plain(value)))
 
 
 _RANDOM: Final = random.Random

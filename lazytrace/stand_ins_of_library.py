@@ -9,6 +9,7 @@ import csv
 import functools
 import heapq
 import io
+import itertools
 import json
 import operator
 import sys
@@ -41,6 +42,7 @@ from lazytrace.library import (
 from lazytrace.library_calls import (
     begin_entry,
     class_names,
+    has_plain_hash,
     is_plain_text,
     keep_entry,
     may_clone,
@@ -321,7 +323,10 @@ def count_elements(counts: Any, elements: Any, /) -> None:
         return _COUNT(counts, elements)  # type: ignore[no-any-return]
     if type(counts).get is not dict.get:
         return _COUNT(counts, elements)  # type: ignore[no-any-return]
-    for element in elements:
+    left = iter(elements)
+    for element in left:
+        if not has_plain_hash(element):  # C code works it out once
+            return _COUNT(counts, itertools.chain((element,), left))  # type: ignore[no-any-return]
         counts[element] = dict.get(counts, element, 0) + 1
     return None
 

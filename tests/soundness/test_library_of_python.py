@@ -348,6 +348,35 @@ def a_file_that_counts_its_writes_is_flushed(trace):
     return trace(step), calls(), lambda: out.writes
 
 
+class Asked:
+    """An object whose hash is asked for so many times."""
+
+    def __init__(self, number, told):
+        self.number, self.told = number, told
+
+    def __hash__(self):
+        self.told.append(self.number)
+        return self.number
+
+    def __eq__(self, other):
+        return self.number == other.number
+
+
+@pytest.mark.parametrize("wrap", [lambda one: one, lambda one: (1, one)])
+def test_how_often_a_hash_is_asked_for_where_elements_are_counted(wrap):
+    def make(trace):
+        told = []
+        kept = [wrap(Asked(i % 2, told)) for i in range(3)]
+
+        def step(x):
+            counts = collections.Counter(["a", *kept])
+            return x * len(counts), max(counts.values())
+
+        return trace(step), calls(), lambda: list(told)
+
+    check(make, hits=4)
+
+
 class Pieces(io.RawIOBase):
     """What is written to it, piece by piece."""
 
