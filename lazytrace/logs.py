@@ -168,10 +168,22 @@ def _writes_by_library(stream: Any) -> bool:
     return not isinstance(stream, io.BufferedRWPair)
 
 
+def _names_of_file(handler: Any) -> tuple[str, ...]:
+    return tuple(name for name in OF_FILES if hasattr(handler, name))
+
+
+def names_of_file(handler: Any) -> tuple[str, ...]:
+    """What is asked of a handler besides, by its class, which is no part of the recording."""
+    names: tuple[str, ...] = core.aside(partial(_names_of_file, handler))
+    if names:
+        names += CALLED_BY_FILES
+    return names
+
+
 def _of_handler(handler: Any) -> int:
     kind = _HANDLERS.get(_name(handler), ANYTHING)
-    files = tuple(name for name in OF_FILES if hasattr(handler, name))
-    if kind == ANYTHING or handler.filters or not _are_its_own(handler, (*OF_HANDLERS, *files)):
+    names = (*OF_HANDLERS, *_names_of_file(handler))
+    if kind == ANYTHING or handler.filters or not _are_its_own(handler, names):
         return ANYTHING
     if any(getattr(handler, name, None) is not None for name in CALLED_BY_FILES):
         return ANYTHING

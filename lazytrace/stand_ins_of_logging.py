@@ -12,10 +12,8 @@ from lazytrace._native import core
 from lazytrace.library_calls import is_of
 from lazytrace.logs import (
     ANYTHING,
-    CALLED_BY_FILES,
     IS_ENABLED_FOR,
     LOG,
-    OF_FILES,
     OF_FORMATTERS,
     OF_HANDLERS,
     OF_LOGGERS,
@@ -26,6 +24,7 @@ from lazytrace.logs import (
     fill,
     judge_aside,
     log_at,
+    names_of_file,
     print_at,
 )
 from lazytrace.printing import is_printable
@@ -60,7 +59,7 @@ def _look_at_handler(handler: Any) -> None:
     for name in OF_HANDLERS:
         getattr(handler, name)
     len(handler.filters)
-    for name in ("stream", "lock", *OF_FILES, *CALLED_BY_FILES):
+    for name in ("stream", "lock", *names_of_file(handler)):
         getattr(handler, name, None)
     for name in OF_STREAMS:
         getattr(getattr(handler, "stream", None), name, None)
