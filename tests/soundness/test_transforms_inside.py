@@ -7,6 +7,8 @@ import types
 import pytest
 import torch
 from torch import nn
+from torch._C import _functorch as functorch
+from torch._functorch.vmap import vmap_increment_nesting
 from torch.autograd import functional
 from torch.func import (
     functional_call,
@@ -677,6 +679,50 @@ def models_in_other_modes_are_stacked(trace):
     change = lambda: models[0].train(False)  # noqa: E731
     twice = [call(X()), call(X())]
     return trace(lambda x: (x + 1, stack_module_state(models)[0])), [*twice, call(X()), change, *twice]
+
+
+def mapped(body):
+    """As tensordict maps over what its containers hold: dimensions are hidden and shown by C functions."""
+
+    def make(trace):
+        weights = nn.Parameter(torch.linspace(-1, 1, 12).reshape(2, 3, 2))
+
+        def function(x):
+            with vmap_increment_nesting(2, "error") as level:
+                found = body(x, functorch._add_batch_dim(weights, 0, level), level)
+                out = functorch._remove_batch_dim(found, level, 2, 0)
+            out.sum().backward()
+            gradient, weights.grad = weights.grad, None
+            return out.detach(), gradient
+
+        def replace():
+            weights.data = weights.detach() * 2
+
+        calls = other_values_and_sizes((4, 3))
+        return trace(function), [*calls, replace, *calls[-3:]], lambda: weights
+
+    make.__name__ = body.__name__
+    cases(make, hits=5)
+
+
+def a_product(x, weights, level):
+    return (x @ weights).tanh()
+
+
+def what_is_asked_of_a_batched_tensor(x, weights, level):
+    assert functorch.is_batchedtensor(weights)
+    assert not functorch.is_batchedtensor(x)
+    depth = functorch.maybe_get_level(weights) - level + 1
+    return x @ weights * (depth + functorch.maybe_get_bdim(weights)) * weights.dim()
+
+
+def one_that_is_kept_in_a_list(x, weights, level):
+    kept = [weights, functorch._add_batch_dim(x.expand(2, *x.shape), 0, level)]
+    return kept[1] @ kept[0] + x.sum()
+
+
+for body in (a_product, what_is_asked_of_a_batched_tensor, one_that_is_kept_in_a_list):
+    mapped(body)
 
 
 @cases.parametrize

@@ -100,6 +100,65 @@ def written_before_a_backward_pass(trace):
     return trace(run), steps_of(count=5), lambda: (seen, [p.grad for p in net.parameters()])
 
 
+def asked_for(name, body, **expected):
+    def make(trace):
+        place = Place()
+        place.held, place.also = [], None
+        return trace(lambda x: body(x, place)), steps_of(count=6), lambda: len(place.held)
+
+    make.__name__ = name
+    cases(make, **expected)
+
+
+def one_that_a_variable_has_too(x, place):
+    made = Place()
+    reference = weakref.ref(made)
+    place.held.append(made)
+    place.held.pop()
+    return x * (2 if reference() is made else 3)
+
+
+def one_that_waiting_code_has_too(x, place):
+    def ask():
+        return reference() is not None
+
+    made = Place()
+    reference = weakref.ref(made)
+    assert any([made])
+    return x * (2 if ask() else 3), made.__class__ is Place
+
+
+def one_that_no_variable_has_any_more(x, place):
+    made = Place()
+    reference = weakref.ref(made)
+    place.held.append(made)
+    del made
+    place.held.pop()
+    return x * (2 if reference() is not None else 3)
+
+
+def one_that_is_gone(x, _):
+    reference = weakref.ref(Place())
+    return x * (2 if reference() is None else 3)
+
+
+def one_that_lies_elsewhere_too(x, place):
+    if place.also is None:
+        place.also = Place()
+        place.reference = weakref.ref(place.also)
+    place.second = place.also
+    alive = place.reference() is not None
+    place.second = None
+    return x * (2 if alive and place.reference() is place.also else 3)
+
+
+asked_for("that_a_variable_has_too", one_that_a_variable_has_too, hits=4)
+asked_for("that_waiting_code_has_too", one_that_waiting_code_has_too, hits=4)
+asked_for("that_no_variable_has_any_more", one_that_no_variable_has_any_more, hits=4)
+asked_for("that_is_gone", one_that_is_gone, hits=4)
+asked_for("that_lies_elsewhere_too", one_that_lies_elsewhere_too, hits=3)
+
+
 def to_what_the_call_has_made(trace):
     place = Place()
     place.ref = None

@@ -176,13 +176,27 @@ void StateWrites::write_again(Effect::Kind kind, PyObject* object, PyObject* con
         what());
 }
 
+namespace {
+// Whether a variable has it, or code that waits, which then holds it whoever records. What stands for
+// functions of C is code that waits for a recording alone.
+bool is_in_a_frame(PyObject* object) {
+  for (Frame f = Frame::current(); f; f = f.previous()) {
+    if (stands_for_code(f.code())) continue;
+    std::vector<PyObject**> places = f.places(true);
+    if (std::any_of(places.begin(), places.end(), [&](PyObject** at) { return *at == object; })) return true;
+  }
+  return false;
+}
+}  // namespace
+
 bool StateWrites::lets_go(PyObject* object) {
+  if (object == Py_None || is_in_a_frame(object)) return false;
   auto is_it = [&](PyObject* held) { return held == object; };
   auto took = [&](const Writes::Write& write) {
     return leads_to(write.original.ptr(), is_it) || leads_to(write.taken.ptr(), is_it);
   };
   const std::vector<Writes::Write>& writes = log_->all();
-  if (object == Py_None || std::none_of(writes.begin(), writes.end(), took)) return false;
+  if (std::none_of(writes.begin(), writes.end(), took) && !provenance_->holds_alone(object)) return false;
   recorder_->fail(say(reason::LetGo, type_name(object)));
   return true;
 }

@@ -61,8 +61,8 @@ class StateWrites {
   // `requires_grad` of a tensor is set. False: a replay could not do it.
   bool write_requires_grad(PyObject* tensor, bool value);
 
-  // A weak reference is asked for an object. True: a write has taken it away, and only the recording may hold
-  // it still, which fails.
+  // A weak reference is asked for an object. True: a write has taken it away, or the recording holds it, and
+  // nobody else may any more, which fails.
   bool lets_go(PyObject* object);
 
   // Drops writes that leave what was there before, and refuses those that the next call would trip over.

@@ -306,12 +306,11 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
     int node = provenance_->owner(callable);
     PyObject* object = PyWeakref_GET_OBJECT(callable);
     if (writes_->lets_go(object)) return;
-    if (object != Py_None && provenance_->holds_alone(object))
-      return recorder_->fail(say(reason::LetGo, type_name(object)));
     if (node >= 0) return provenance_->read_child(node, Access::Deref, nullptr, -1, object);
-    // One that the call has made leads to what it was made of.
-    return object == Py_None ? recorder_->fail("calls a weak reference that cannot be reached again")
-                             : void();
+    // One that the call has made leads to what it was made of, until that goes: nothing collects cycles while
+    // a call is recorded.
+    bool made = object != Py_None || provenance_->is_fresh(callable);
+    return made ? void() : recorder_->fail("calls a weak reference that cannot be reached again");
   }
   if (is_partial(type)) return call_partial(callable, args, count);
   if (starts_with(c_name(type), "operator.")) return call_operator_object(callable, args, count);
