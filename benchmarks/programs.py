@@ -1411,6 +1411,97 @@ def torchrl_dqn() -> Program:
     return Program(step, batch, [loss_module], [optimizer])
 
 
+@program
+def torchrl_ppo() -> Program:
+    """TorchRL's ClipPPOLoss, whose advantages map over the parameters of the critic."""
+    from tensordict import TensorDict
+    from tensordict.nn import NormalParamExtractor, TensorDictModule
+    from torchrl.modules import ProbabilisticActor, TanhNormal, ValueOperator
+    from torchrl.objectives import ClipPPOLoss
+
+    policy = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 4), NormalParamExtractor())
+    actor = ProbabilisticActor(
+        TensorDictModule(policy, ["observation"], ["loc", "scale"]),
+        in_keys=["loc", "scale"],
+        distribution_class=TanhNormal,
+        return_log_prob=True,
+    )
+    critic = nn.Sequential(nn.Linear(4, 32), nn.Tanh(), nn.Linear(32, 1))
+    loss_module = ClipPPOLoss(actor, ValueOperator(critic, ["observation"]))
+    optimizer = torch.optim.Adam(loss_module.parameters(), lr=1e-3)
+
+    def step(rollout: TensorDict) -> float:
+        losses = loss_module(rollout)
+        loss = losses["loss_objective"] + losses["loss_critic"] + losses["loss_entropy"]
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(loss_module.parameters(), 0.5)
+        optimizer.step()
+        return loss.item()
+
+    def batch() -> tuple[Any, ...]:
+        shape = 4, 8
+        done = torch.zeros(*shape, 1, dtype=torch.bool)
+        after = {"observation": torch.randn(*shape, 4), "reward": torch.randn(*shape, 1)}
+        rollout = {
+            "observation": torch.randn(*shape, 4),
+            "action": torch.rand(*shape, 2) * 1.8 - 0.9,
+            "action_log_prob": torch.randn(shape),
+            "next": after | {"done": done, "terminated": done},
+        }
+        return (TensorDict(rollout, shape),)
+
+    return Program(step, batch, [loss_module], [optimizer])
+
+
+@program
+def pyg_hetero() -> Program:
+    """PyG's HeteroConv over two kinds of nodes and three of edges, in dicts with tuples as keys."""
+    from torch_geometric.nn import HeteroConv, SAGEConv
+
+    sizes = {"author": 12, "paper": 20}
+    kinds = ("author", "writes", "paper"), ("paper", "cites", "paper"), ("paper", "is by", "author")
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(
+                HeteroConv({kind: SAGEConv((16, 16), 16) for kind in kinds}) for _ in range(2)
+            )
+            self.last = nn.Linear(16, 4)
+
+        def forward(
+            self, nodes: dict[str, torch.Tensor], edges: dict[tuple[str, str, str], torch.Tensor]
+        ) -> torch.Tensor:
+            for layer in self.layers:
+                nodes = {kind: F.relu(found) for kind, found in layer(nodes, edges).items()}
+            return self.last(nodes["paper"])
+
+    net = Net()
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+
+    def step(
+        nodes: dict[str, torch.Tensor],
+        edges: dict[tuple[str, str, str], torch.Tensor],
+        labels: torch.Tensor,
+    ) -> float:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(nodes, edges), labels)
+        loss.backward()
+        optimizer.step()
+        return loss.item()
+
+    def batch() -> tuple[Any, ...]:
+        nodes = {kind: torch.randn(size, 16) for kind, size in sizes.items()}
+        edges = {
+            kind: torch.stack([torch.randint(sizes[end], (40,)) for end in (kind[0], kind[2])])
+            for kind in kinds
+        }
+        return nodes, edges, torch.randint(4, (sizes["paper"],))
+
+    return Program(step, batch, [net], [optimizer])
+
+
 # ---------------------------------------------------------------- running
 def seed() -> None:
     """The same random numbers for both twins."""
