@@ -766,6 +766,36 @@ def test_the_value_of_the_loss(name):
     assert "flat" in forms(tracer), forms(tracer)
 
 
+ALIASES = {
+    "detached": lambda weight: weight.detach(),
+    "its data": lambda weight: weight.data,  # which counts by itself
+    "a row": lambda weight: weight.detach()[0],
+}
+
+
+@pytest.mark.parametrize("name", ALIASES)
+def test_state_that_counts_its_versions_with_what_is_written_to(name):
+    """As the containers of torchrl hold parameters once more, for targets."""
+
+    def make(trace):
+        model = nn.Linear(4, 3)
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+        model.alias = ALIASES[name](model.weight)
+
+        def step(x):
+            opt.zero_grad()
+            loss = model(x).square().mean() * model.alias.square().sum()
+            loss.backward()
+            opt.step()
+            return loss.item()
+
+        return trace(step), inputs(12), lambda: [parts(model), model.alias, model.alias._version]
+
+    tracer = agree(make)
+    assert tracer.count("hits") >= 9, tracer.account()
+    assert forms(tracer)[0] == "flat", forms(tracer)
+
+
 VIEWS = {
     "detached": lambda weight, mean: weight.detach(),
     "a row": lambda weight, mean: mean[0],

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include "flat/usual.h"
+#include "torch/autograd_graph.h"
 #include "torch/memory.h"
 
 namespace lazytrace {
@@ -61,9 +62,12 @@ at::Tensor Twins::of(const at::Tensor& tensor) {
   copy.set_(memory->second, tensor.storage_offset(), tensor.sizes(), tensor.strides());
   copy._set_conj(tensor.is_conj());
   copy._set_neg(tensor.is_neg());
-  // What shares the version counter of either, as a view that is a result, counts alike.
-  if (!tensor.is_inference())
-    copy.unsafeGetTensorImpl()->set_version_counter(c10::VariableVersion(version_of(tensor)));
+  // What shares the version counter of either counts alike, as a view that is a result, or what `.data` gave.
+  if (!tensor.is_inference()) {
+    c10::VariableVersion as_it_is(version_of(tensor));
+    auto counter = counters_.try_emplace(version_counter_of(tensor), as_it_is).first;
+    copy.unsafeGetTensorImpl()->set_version_counter(counter->second);
+  }
   require_gradients_like(tensor, copy);
   pairs_.push_back({tensor, copy});
   if (tensor.is_leaf() && tensor.grad().defined()) copy.mutable_grad() = of(tensor.grad());

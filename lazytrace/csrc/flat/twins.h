@@ -27,6 +27,7 @@ class Twins {
  private:
   std::unordered_map<c10::StorageImpl*, c10::Storage> memory_;
   std::unordered_map<c10::TensorImpl*, size_t> known_;
+  std::unordered_map<const void*, c10::VariableVersion> counters_;  // by those of the tensors
   std::vector<Pair> pairs_;
   std::string obstacle_;
   size_t bytes_ = 0;
