@@ -55,7 +55,6 @@ def load() -> str:
         library = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
         _core.configure(_torch.torch_folder(), own, library, _torch.opaque_codes())
         _core.configure_modules(*_torch.plain_module_codes(), _torch.tracing_state)
-        _core.configure_swap(_torch.swap_tensor_impl)
         _core.configure_overrides(_torch.registered_kernels())
         _core.configure_saved_hooks(_torch.is_own_saved_hook)
         _core.configure_gradients(

@@ -512,19 +512,6 @@ class Inlined:
         return instance.__wrapped__
 
 
-def swap_tensor_impl(a: torch.Tensor, b: torch.Tensor) -> None:
-    """Exchange the tensors behind two Python objects.
-
-    `torch.utils.swap_tensors` is public, but refuses tensors that autograd holds too.
-
-    >>> a, b = torch.ones(1), torch.zeros(1)
-    >>> swap_tensor_impl(a, b)
-    >>> a
-    tensor([0.])
-    """
-    torch._C._swap_tensor_impl(a, b)
-
-
 def fake_mode() -> Any:
     """A mode in which tensors have looks and no memory: what fx tools expect to find in `meta["val"]`.
 

@@ -63,9 +63,11 @@ def may_clone(can: Callable[..., bool], tensors: list[torch.Tensor], tensor: tor
     """Whether one more tensor is cloned.
 
     Each that a recording has copied was, so that a function that runs again clones them, too, whatever they
-    are by now: the step behind them has come to another answer then.
+    are by now: the step behind them has come to another answer then. Of one that required gradients then, the
+    copy was refused.
     """
-    return core.is_fed() or can([*tensors, tensor])
+    fed = core.is_fed() and not core.requires_gradients(tensor)
+    return fed or can([*tensors, tensor])
 
 
 def work_out(function: Callable[..., Any], values: tuple[Any, ...]) -> Any:

@@ -624,7 +624,6 @@ PYBIND11_MODULE(_core, m) {
       .def_property_readonly("where", &lt::Recording::where);
   m.def("configure", &lt::configure_observer);
   m.def("configure_modules", &lt::configure_modules);
-  m.def("configure_swap", &lt::configure_swap);
   m.def("configure_overrides", &lt::configure_overrides);
   m.def("configure_saved_hooks", &lt::configure_saved_hooks);
   m.def("kernels_are_replaced", &lt::aten_is_overridden);

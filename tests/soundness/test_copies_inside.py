@@ -384,6 +384,26 @@ def test_a_storage_in_state_beside_its_tensor(behind, reason):
     check(case, eager=reason)
 
 
+@cases(hits=5)
+def what_torch_refuses_to_copy_before_a_branch(trace):
+    w, refused = torch.ones(3, requires_grad=True), []
+
+    def step(x):
+        made = [x * 2, torch.zeros(2, 3)]
+        copies = [copy.deepcopy(made[1])]
+        made[1].add_(w)  # requires gradients from now on, and was copied before
+        for one in (w * x, made[1]):
+            try:
+                copies.append(copy.deepcopy(one))
+            except RuntimeError as error:
+                refused.append(str(error)[:40])
+        drawn = torch.rand(3)
+        copies.append(copy.deepcopy(made[0]))
+        return (made[1] * drawn if x.sum() > 0 else made[1] - drawn), copies
+
+    return trace(step), [call(k * torch.ones(2, 3)) for k in (1, 2, -1, 3, -2, -3, 1)], lambda: refused
+
+
 @cases.parametrize
 def test_copies_inside(make, expected):
     check(make, **expected)

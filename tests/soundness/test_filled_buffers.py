@@ -236,6 +236,71 @@ behind_super(attention, hits=3)
 behind_super(requires_grad, eager="read-after-change")
 
 
+# torch's factories give a function that runs again a copy, in the place of which comes the tensor itself.
+def held_weakly(name, body):
+    def make(trace):
+        w = torch.arange(1.0, 4.0).requires_grad_()
+
+        def fn(x):
+            kept, loss = body(x, w)
+            drawn = torch.rand(3)
+            loss = loss * drawn if x.sum() > 0 else loss - drawn
+            loss.sum().backward()
+            return kept.grad, loss.detach()
+
+        return trace(fn), SIGNS, lambda: w.grad
+
+    make.__name__ = f"held_weakly_{name}"
+    cases(make, hits=4)
+
+
+def keeps_its_gradient(x, w):
+    out = torch.zeros(3)
+    out.add_(x[0] * w).retain_grad()
+    return out, out * 2
+
+
+def keeps_it_and_is_written_to_again(x, w):
+    out = torch.zeros(2, 3)
+    out[0].copy_(w)
+    out.retain_grad()
+    return out, out.mul_(3).sum(0)
+
+
+def keeps_that_of_a_view(x, w):
+    out = torch.ones(3)
+    out.mul_(w).retain_grad()
+    view = out.view(3, 1)
+    view.retain_grad()
+    return view, view[:, 0] + out
+
+
+def keeps_it_behind_a_pass(x, w):
+    out = torch.ones(3)
+    out.mul_(w).retain_grad()
+    out.sum().backward(retain_graph=True)
+    return out, out + 1
+
+
+held_weakly("by_what_keeps_its_gradient", keeps_its_gradient)
+held_weakly("by_what_keeps_its_gradient_where_it_is_written_to", keeps_it_and_is_written_to_again)
+held_weakly("by_what_keeps_that_of_a_view", keeps_that_of_a_view)
+held_weakly("behind_a_pass", keeps_it_behind_a_pass)
+
+
+@cases(hits=5)
+def held_weakly_by_autocast(trace):
+    def fn(x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            weight = torch.ones(3, 3, requires_grad=True)
+            out, drawn = x @ weight, torch.rand(3)
+            out = (out * drawn if x.sum() > 0 else out - drawn) @ weight
+        out.sum().backward()
+        return out.detach(), weight.grad
+
+    return trace(fn), SIGNS, lambda: None
+
+
 @cases.parametrize
 def test_filled(make, expected):
     check(make, **expected)

@@ -7,7 +7,16 @@
 namespace lazytrace {
 
 namespace {
-PyObject* swap_function = nullptr;
+// Exchanges the tensors behind two Python objects. torch's own function refuses those to which there are weak
+// references, as autograd has one to what keeps its gradient, and autocast to what it has cast: they go on
+// to mean the same tensor, which only another object stands for from now on.
+void exchange(PyObject* a, PyObject* b) {
+  // Held, so that both hold their objects all the while.
+  at::Tensor first = THPVariable_Unpack(a), second = THPVariable_Unpack(b);
+  std::swap(reinterpret_cast<THPVariable*>(a)->cdata, reinterpret_cast<THPVariable*>(b)->cdata);
+  first.unsafeGetTensorImpl()->pyobj_slot()->store_pyobj(b);
+  second.unsafeGetTensorImpl()->pyobj_slot()->store_pyobj(a);
+}
 
 // A factory that was asked for gradients requires them of the copy too, of which nothing was computed yet.
 bool may_be_copy(const at::Tensor& tensor, const at::Tensor& lent) {
@@ -15,24 +24,15 @@ bool may_be_copy(const at::Tensor& tensor, const at::Tensor& lent) {
 }
 }  // namespace
 
-void configure_swap(py::object swap) { swap_function = swap.release().ptr(); }
-
 int Lent::find(const at::Tensor& tensor) {
   for (auto& [lent, reg] : lent_) {
     if (!same_place(lent, tensor) || !may_be_copy(tensor, lent)) continue;
     py::gil_scoped_acquire gil;
     PyObject* copy = tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj();
-    const Origins::Known* known = origins_->known(lent);
-    if (!copy || !known) return reg;
-    // Tensors with weak references cannot be exchanged, and the origins keep one.
-    bool requires_grad = known->requires_grad;
-    origins_->forget(lent);
+    if (!copy || !origins_->known(lent)) return reg;
     py::object held = py::reinterpret_borrow<py::object>(copy);
     py::object mine = py::reinterpret_steal<py::object>(THPVariable_Wrap(lent));
-    py::object done = py::reinterpret_steal<py::object>(
-        PyObject_CallFunctionObjArgs(swap_function, copy, mine.ptr(), nullptr));
-    origins_->add_again(lent, reg, requires_grad);
-    if (!done) throw py::error_already_set();
+    exchange(copy, mine.ptr());
     return reg;
   }
   return -1;

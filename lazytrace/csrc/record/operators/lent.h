@@ -12,9 +12,6 @@ namespace lazytrace {
 
 namespace py = pybind11;
 
-// What exchanges the tensors behind two Python objects. Told by Python once.
-void configure_swap(py::object swap);
-
 // torch's Python factories (torch.zeros, torch.rand) give Python a copy of what their operator returned where
 // somebody else holds that too, as a resumed replay does. The copy shares memory but no history: Python is
 // given the tensor itself back as soon as the copy is seen.

@@ -48,7 +48,6 @@ class Origins {
   void add_again(const at::Tensor& tensor, int reg, bool requires_grad);
   // Registers of tensors that the call has made, and of which nobody holds one any more; each of them once.
   std::vector<int> gone();
-  void forget(const at::Tensor& tensor) { known_.erase(tensor.unsafeGetTensorImpl()); }
   // Null where it has no register.
   Known* known(const at::Tensor& tensor);
   bool knows(const at::Tensor& tensor) const {
