@@ -54,6 +54,18 @@ def detached_again(out, value):
     out.detach_()
 
 
+def refused(call):
+    """What torch says where it refuses a call, which it would not of a tensor that requires gradients."""
+
+    def ask(out):
+        try:
+            call(out)
+        except RuntimeError as error:
+            return str(error)
+
+    return ask
+
+
 FILLS = [a_row, through_a_view, scattered, added_by_index, detached_again]
 ASKS = {
     "the_flag": lambda out: out.requires_grad,
@@ -71,6 +83,10 @@ ASKS = {
     "assigns_it": lambda out: setattr(out, "requires_grad", False),
     "text": lambda out: "requires_grad" in repr(out),
     "hasattr": lambda out: hasattr(out, "requires_grad"),
+    "keeps_its_gradient": refused(lambda out: out.retain_grad()),
+    "keeps_that_of_a_view": refused(lambda out: out[1:].retain_grad()),
+    "by_super_keeps_it": refused(lambda out: super(torch.Tensor, out).retain_grad()),
+    "hooks_it": refused(lambda out: out.register_hook(torch.neg)),
 }
 
 
@@ -234,6 +250,18 @@ def requires_grad(x, out):
 behind_super(unflatten, hits=3)
 behind_super(attention, hits=3)
 behind_super(requires_grad, eager="read-after-change")
+
+
+@cases(hits=5)
+def refused_before_a_branch(trace):
+    hooks_it, keeps_it = refused(lambda out: out.register_hook(torch.neg)), refused(torch.Tensor.retain_grad)
+
+    def fn(x):
+        out, drawn = x * 2, torch.rand(3)
+        said = hooks_it(out), keeps_it(out)
+        return (out * drawn if x.sum() > 0 else out - drawn), said
+
+    return trace(fn), SIGNS, lambda: None
 
 
 # torch's factories give a function that runs again a copy, in the place of which comes the tensor itself.

@@ -566,11 +566,20 @@ bool adopt_what_it_fills(PyObject* hook, Observer* observer) {
 bool is_worth_watching(PyObject* hook, bool fills) {
   return WatchedBlocks::may_watch(hook) || (fills && WatchedBlocks::may_fill(hook));
 }
+
+// Torch refuses hooks of a tensor without gradients. Code that runs again would find one that has come to
+// require them.
+bool is_refused(const at::Tensor& tensor, Recorder* recorder) {
+  if (tensor.requires_grad()) return false;
+  recorder->saw_gradients(tensor);
+  return true;
+}
 }  // namespace
 
 py::object Recording::hook(const HookCalls& calls, py::object tensor, py::object hook) {
   if (!can_hook(tensor, true)) return calls.now(tensor, hook);
   const at::Tensor& hooked = THPVariable_Unpack(tensor.ptr());
+  if (is_refused(hooked, &recorder_)) return calls.now(tensor, hook);
   bool outside = !recorder_.made(hooked);
   py::object before = outside ? py::object(hooks_before(hooked, false)) : py::object();
   Provenance* provenance = observer_.surroundings().provenance;
@@ -645,6 +654,7 @@ void Recording::retain_gradient(const py::object& now, py::object tensor) {
   bool listens = !recorder_.paused() && function_mode_listens();
   if (listens) recorder_.fail(say(reason::FunctionMode, "which is told of retain_grad"));
   if (listens || !can_hook(tensor, false)) return (void)now(tensor);
+  if (is_refused(THPVariable_Unpack(tensor.ptr()), &recorder_)) return (void)now(tensor);
   observer_.surroundings().provenance->weak_node(now.ptr());
   OpaqueCall call(observer_.surroundings(), now.ptr(), "", py::make_tuple(tensor).ptr(), nullptr, false,
                   true);
