@@ -184,7 +184,7 @@ def a_weak_reference_on_another_object_later(trace):
     return trace(fn), calls(change), lambda: o
 
 
-@cases(eager="weak-unreachable")
+@cases(hits=2)
 def a_weak_reference_on_what_is_gone(trace):
     def fn(x):
         gone = weakref.ref(Thing(k=1))

@@ -310,7 +310,7 @@ void Calls::call(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
     // One that the call has made leads to what it was made of, until that goes: nothing collects cycles while
     // a call is recorded.
     bool made = object != Py_None || provenance_->is_fresh(callable);
-    return made ? void() : recorder_->fail("calls a weak reference that cannot be reached again");
+    return made ? void() : recorder_->fail(say(reason::ReadsUnknown, type_name(callable)));
   }
   if (is_partial(type)) return call_partial(callable, args, count);
   if (starts_with(c_name(type), "operator.")) return call_operator_object(callable, args, count);
