@@ -152,6 +152,33 @@ def one_that_lies_elsewhere_too(x, place):
     return x * (2 if alive and place.reference() is place.also else 3)
 
 
+def of_a_tensor_behind_a_branch(x, _):
+    made = x.exp()
+    reference = weakref.ref(made)
+    twice = made * 2
+    del made
+    drawn = torch.rand(2)
+    return (twice, drawn) if twice.sum() > 25 else (twice - drawn, reference() is None)
+
+
+def of_a_tensor_that_is_gone(x, _):
+    made = x.exp()
+    reference = weakref.ref(made)
+    twice = made * 2
+    del made
+    return (twice if x.sum() > 4 else twice - 1), reference() is None
+
+
+def of_a_tensor_that_a_view_has(x, _):
+    made = x * 2
+    reference, view = weakref.ref(made), made[0]
+    del made
+    return view, reference() is None
+
+
+asked_for("of_a_tensor_behind_a_branch", of_a_tensor_behind_a_branch, hits=0, eager="read-after-change")
+asked_for("of_a_tensor_that_is_gone", of_a_tensor_that_is_gone, hits=4)
+asked_for("of_a_tensor_that_a_view_has", of_a_tensor_that_a_view_has, eager="let-go")
 asked_for("that_a_variable_has_too", one_that_a_variable_has_too, hits=4)
 asked_for("that_waiting_code_has_too", one_that_waiting_code_has_too, hits=4)
 asked_for("that_no_variable_has_any_more", one_that_no_variable_has_any_more, hits=4)

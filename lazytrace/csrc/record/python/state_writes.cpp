@@ -196,7 +196,10 @@ bool StateWrites::lets_go(PyObject* object) {
     return leads_to(write.original.ptr(), is_it) || leads_to(write.taken.ptr(), is_it);
   };
   const std::vector<Writes::Write>& writes = log_->all();
-  if (std::none_of(writes.begin(), writes.end(), took) && !provenance_->holds_alone(object)) return false;
+  // The results of an operator may be there for as long as the instruction that follows, and longer.
+  bool of_an_operator = is_tensor(object) && provenance_->known(object) < 0;
+  bool taken = std::any_of(writes.begin(), writes.end(), took);
+  if (!taken && !of_an_operator && !provenance_->holds_alone(object)) return false;
   recorder_->fail(say(reason::LetGo, type_name(object)));
   return true;
 }

@@ -703,6 +703,10 @@ bool is_made_by_python(PyTypeObject* type) {
 
 void Calls::call_type(PyTypeObject* type, PyObject* const* args, Py_ssize_t count) {
   PyTypeObject* meta = Py_TYPE(reinterpret_cast<PyObject*>(type));
+  // What a replay has made for a function that runs again is there for longer than the function has it.
+  bool to_tensor = judges_callback_ || (count && is_tensor(args[0]) && provenance_->known(args[0]) < 0);
+  if (to_tensor && PyType_IsSubtype(type, &_PyWeakref_RefType))
+    recorder_->end_resuming("it makes a weak reference to a tensor");
   if (is_python_class(type)) {
     provenance_->owner(reinterpret_cast<PyObject*>(type));
     // A Python class shows its __new__ and __init__. What its C base takes of the arguments counts as read.
