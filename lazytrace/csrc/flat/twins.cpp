@@ -62,7 +62,7 @@ at::Tensor Twins::of(const at::Tensor& tensor) {
   copy.set_(memory->second, tensor.storage_offset(), tensor.sizes(), tensor.strides());
   copy._set_conj(tensor.is_conj());
   copy._set_neg(tensor.is_neg());
-  // What shares the version counter of either counts alike, as a view that is a result, or what `.data` gave.
+  // What shares the version counter of either counts alike: a view that is a result, what detach() gave.
   if (!tensor.is_inference()) {
     c10::VariableVersion as_it_is(version_of(tensor));
     auto counter = counters_.try_emplace(version_counter_of(tensor), as_it_is).first;
