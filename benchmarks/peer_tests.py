@@ -9,6 +9,7 @@ Checkouts that import `torchdynamo` are given `torch._dynamo` under that name.
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import faulthandler
 import importlib
@@ -257,14 +258,16 @@ def flat(suite: Any) -> Iterator[Any]:
 Outcomes = dict[str, tuple[str, str]]
 
 
-def outcomes(path: Path, mode: str) -> Outcomes:
+def outcomes(path: Path, mode: str, script: str, counts: Counter[str]) -> Outcomes:
     """How each test of a file ends; after a crash the rest runs in another process."""
     found: Outcomes = {}
     while True:
-        command = [sys.executable, __file__, "--child", mode, str(path), *found]
+        command = [sys.executable, script, "--child", mode, str(path), *found]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         at, before = "", len(found)
         for line in done.stdout.splitlines():
+            if line.startswith("counts "):
+                counts.update(ast.literal_eval(line.removeprefix("counts ")))
             if not line.startswith('["'):
                 continue
             verdict, name, *rest = json.loads(line)
@@ -278,10 +281,10 @@ def outcomes(path: Path, mode: str) -> Outcomes:
         found[at] = "crashed", f"exit status {done.returncode}\n{done.stderr[-1500:]}"
 
 
-def compare(path: Path) -> Counter[str]:
+def compare(path: Path, script: str = __file__) -> Counter[str]:
     """Runs a file both ways and prints what fails only when traced."""
-    plain, traced = outcomes(path, "identity"), outcomes(path, "traced")
     counts: Counter[str] = Counter()
+    plain, traced = outcomes(path, "identity", script, counts), outcomes(path, "traced", script, counts)
     for name, (verdict, _) in plain.items():
         if verdict != "passed":
             counts["not comparable"] += 1
