@@ -57,8 +57,16 @@ int drop(PyObject* list, bool last) {
 }
 }  // namespace
 
+py::object Effect::take_out(PyObject* owner_now) const {
+  PyObject* dict = container(owner_now);
+  py::object before = PyDict_Check(dict) ? held(dict) : py::object();
+  if (before && remove_item(dict, key.ptr()) < 0) throw py::error_already_set();
+  return before;
+}
+
 void Effect::apply(PyObject* owner_now, PyObject* value) const {
   int failed = -1;
+  py::object before = moves ? take_out(owner_now) : py::object();  // goes behind what takes its place
   switch (kind) {
     case Kind::Attribute:
       failed = PyModule_Check(owner_now) ? PyDict_SetItem(PyModule_GetDict(owner_now), key.ptr(), value)

@@ -34,6 +34,8 @@ struct Effect {
   int serial = -1;  // among all that a recording has written
   // The steps before the first and the last write to the place, as Step::node.
   int64_t first = -1, last = -1;
+  // Attribute, Item: it was taken out before it was set, so that it lies behind all other keys.
+  bool moves = false;
   // Whether a list, tuple or dict that was written held at each step that could have raised what it holds in
   // the end.
   bool steady = false;
@@ -50,6 +52,8 @@ struct Effect {
   py::object held(PyObject* container) const;
   // What the write takes away from where it was; null where it only adds.
   py::object taken(PyObject* container) const;
+  // Takes the key out of its dict, and gives what was there, or null.
+  py::object take_out(PyObject* owner_now) const;
   // Makes it what held() gave. Throws what Python raises.
   void put_back(PyObject* container, PyObject* before) const;
 };

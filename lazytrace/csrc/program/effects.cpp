@@ -75,6 +75,11 @@ void Writes::take_back(Write* write, int64_t node) {
   note_content(write);
 }
 
+bool Writes::is_out(PyObject* dict, PyObject* key) const {
+  const Slot* slot = writes_.empty() || took_over(dict) ? nullptr : find(dict, key, -1);
+  return slot && writes_[slot->write].effect.moves && writes_[slot->write].is_taken_back();
+}
+
 py::object Writes::before(PyObject* container) const {
   py::object content = content_of(container);
   if (!wrote_to(container)) return content;
@@ -211,8 +216,11 @@ void Writes::change(PyObject* container, int64_t node) {
 
 // It comes behind what was added to the dict meanwhile.
 void Writes::add_again(size_t taken_back, Write write) {
-  write.effect.first = writes_[taken_back].effect.first;
-  write.before = writes_[taken_back].before;
+  Write& gone = writes_[taken_back];
+  write.effect.first = gone.effect.first;
+  write.effect.moves = gone.effect.moves;
+  write.before = gone.before;
+  write.original = std::move(gone.original);
   writes_.erase(writes_.begin() + static_cast<std::ptrdiff_t>(taken_back));
   writes_.push_back(std::move(write));
   index();

@@ -59,7 +59,8 @@ class Writes {
     std::string what;
     Place place;
     bool shown = false;  // Python code of a step has seen it
-    // Whether what the call has added to a dict was taken away again: then it has no value.
+    // Whether the entry is gone: the call had added it, or, where it moves, has taken it out. Then it has no
+    // value.
     bool is_taken_back() const { return !value && effect.kind != Effect::Kind::Content; }
     // What `value` held when it was written, with what is held in that; borrowed, compared only.
     std::vector<PyObject*> content;
@@ -83,6 +84,8 @@ class Writes {
   Write* find_entry(PyObject* dict, PyObject* key);
   // It is gone behind the step `node`.
   void take_back(Write* write, int64_t node);
+  // Whether the entry is gone that was there before the call.
+  bool is_out(PyObject* dict, PyObject* key) const;
 
   // A copy of what a list or dict held before it was first written to.
   py::object before(PyObject* container) const;

@@ -56,7 +56,7 @@ bool hold_what_they_held(const std::vector<Writes::Write>& writes) {
     Effect::Kind kind = write.effect.kind;
     bool entry = kind == Effect::Kind::Attribute || kind == Effect::Kind::Item || kind == Effect::Kind::At ||
                  kind == Effect::Kind::Cell;
-    return entry && write.value.is(write.original);
+    return entry && !write.effect.moves && write.value.is(write.original);
   });
 }
 }  // namespace

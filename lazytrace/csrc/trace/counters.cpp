@@ -100,7 +100,9 @@ void Counters::find(const Program& program, const GuardTree& tree, const std::ve
     if (value.kind != Tree::Kind::Number) continue;
     for (int leaf : program.given) {
       const Number& number = program.numbers[static_cast<size_t>(leaf)];
-      if (number.kind != Number::Kind::State || !is_place(effects[i], tree[static_cast<int>(number.which)]))
+      const Effect& effect = effects[i];
+      if (number.kind != Number::Kind::State || effect.moves ||
+          !is_place(effect, tree[static_cast<int>(number.which)]))
         continue;
       bool looked_at = std::any_of(taken.begin(), taken.end(), [&](int one) { return hangs_on(one, leaf); });
       if (!looked_at && hangs_on(value.index, leaf)) counters_.push_back({i, leaf});

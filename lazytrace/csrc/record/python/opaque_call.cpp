@@ -392,7 +392,7 @@ std::optional<Tree> OpaqueCall::shown_by(const Writes::Write& write, const Tree:
 bool OpaqueCall::wrote_how_to_print() const {
   std::vector<int> owners;
   for (const Writes::Write& write : around_.writes->all())
-    if (!write.is_taken_back()) owners.push_back(write.effect.owner);
+    if (!write.is_taken_back() || write.effect.moves) owners.push_back(write.effect.owner);
   return around_.provenance->any_lies_in(owners, says_how_to_print);
 }
 
@@ -404,7 +404,9 @@ void OpaqueCall::show_writes(const Tree::Source& source, bool watched) {
   std::vector<std::pair<py::object, std::optional<Tree>>> all;
   for (const Writes::Write& write : writes) {
     auto& [value, tree] = all.emplace_back();
-    if (write.is_taken_back() || (tree = shown_by(write, source, &value))) continue;
+    // In which order the keys lie, the code would find as well.
+    bool moves = write.effect.moves;
+    if (!moves && (write.is_taken_back() || (tree = shown_by(write, source, &value)))) continue;
     if (!watched) return around_.recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
     hidden_.insert(write.container.ptr());
   }

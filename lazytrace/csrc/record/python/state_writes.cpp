@@ -222,12 +222,41 @@ bool StateWrites::changes_nothing(int owner, Access access, PyObject* key, Py_ss
 // What Python code of a step has seen of it would have to be taken away before the next one.
 bool StateWrites::take_back(PyObject* dict, PyObject* key) {
   Writes::Write* added = log_->find_entry(dict, key);
-  if (!added || added->original || added->is_taken_back() || added->shown) return false;
+  if (!added || added->is_taken_back() || added->shown) return false;
   if (recorder_->inside_operator() || provenance_->touched_count()) return false;
-  const Effect& effect = added->effect;
+  Effect& effect = added->effect;
+  if (added->original && !can_take_out(effect.owner, dict)) return false;
   Access access = effect.kind == Effect::Kind::Item ? Access::Item : Access::Instance;
-  if (added->before < 0) provenance_->read_child(effect.owner, access, key, -1, nullptr);
+  PyObject* original = added->original.ptr();
+  if (added->before < 0 && original)
+    provenance_->follow_child(effect.owner, access, key, -1, original);
+  else if (added->before < 0)
+    provenance_->read_child(effect.owner, access, key, -1, nullptr);
+  if (added->original) effect.moves = true;
   log_->take_back(added, recorder_->last_node());
+  return true;
+}
+
+// Whether an entry of this namespace may go for a while. Only those are no lists of keys to anybody: of other
+// dicts all is written at the end.
+bool StateWrites::can_take_out(int owner, PyObject* dict) const {
+  if (owner < 0 || recorder_->inside_operator() || provenance_->touched_count()) return false;
+  int root = tree_->root_of(owner);
+  bool lasts = (*tree_)[root].access != Access::Weak || provenance_->lasting(root);
+  return lasts && PyDict_CheckExact(dict) && !log_->took_over(dict);
+}
+
+// An entry that was there before the call: when it comes again it lies behind the others.
+bool StateWrites::take_out_of_namespace(Effect::Kind kind, int owner, PyObject* dict, PyObject* key,
+                                        Wording what) {
+  if (log_->wrote(dict, key)) return take_back(dict, key);
+  PyObject* held = PyDict_GetItemWithError(dict, key);
+  if (!held || !PyUnicode_CheckExact(key) || !can_take_out(owner, dict)) return false;
+  Access access = kind == Effect::Kind::Item ? Access::Item : Access::Instance;
+  provenance_->follow_child(owner, access, key, -1, held);  // that it is there; a number may be another one
+  Effect effect{kind, owner, py::reinterpret_borrow<py::object>(key), -1};
+  effect.moves = true;
+  enter(std::move(effect), dict, nullptr, what());
   return true;
 }
 
@@ -240,10 +269,10 @@ void StateWrites::read_shared_namespace(PyObject* object, PyObject* dict) {
 void StateWrites::delete_in_namespace(PyObject* object, PyObject* name, Wording what) {
   PyObject* dict = *_PyObject_GetDictPtr(object);
   bool known = provenance_->known(object) >= 0 && !provenance_->touched_attribute(object, name);
-  if (!known || !log_->wrote(dict, name)) return write(object, what);
-  provenance_->owner_of_namespace(object, dict);
+  if (!known) return write(object, what);
+  int owner = provenance_->owner_of_namespace(object, dict);
   read_shared_namespace(object, dict);
-  if (!take_back(dict, name)) write(object, what);
+  if (!take_out_of_namespace(Effect::Kind::Attribute, owner, dict, name, what)) write(object, what);
 }
 
 // An entry of the instance __dict__.
@@ -550,6 +579,9 @@ void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
     containers_->read_as_namespace(object);
     if (take_back(object, key)) return;
   }
+  int node = value || !PyDict_CheckExact(object) ? -1 : provenance_->known(object);
+  bool names = node >= 0 && (*tree_)[node].access == Access::Namespace && !log_->wrote(object, key);
+  if (names && take_out_of_namespace(Effect::Kind::Item, node, object, key, said)) return;
   // All that was there goes, whatever it was.
   rewrite(object, said, !value && is_all(key) && PyList_CheckExact(object));
 }
@@ -740,7 +772,10 @@ void StateWrites::settle() {
   for (Writes::Write& entry : log_->all()) {
     if (entry.is_taken_back()) {
       // Python code of a step may have put something else there in between.
-      if (provenance_->touched_count()) recorder_->fail(entry.what);
+      if (provenance_->touched_count() || entry.effect.moves) {
+        recorder_->place = entry.place;
+        recorder_->fail(entry.what);
+      }
       continue;
     }
     bool shared =
@@ -748,7 +783,8 @@ void StateWrites::settle() {
     if (is_carrier(entry.value.ptr()) && hangs_on_value(entry)) exchange_->hand_over(entry.value.ptr());
     Verdict verdict = shared ? Verdict::Refused : verdict_on(entry);
     // Python code of a step may have put something else there in between.
-    if (verdict == Verdict::Dropped && provenance_->touched_count()) verdict = Verdict::Kept;
+    bool moved = provenance_->touched_count() || entry.effect.moves;
+    if (verdict == Verdict::Dropped && moved) verdict = Verdict::Kept;
     bool list = entry.effect.kind == Effect::Kind::Content && PyList_Check(entry.container.ptr());
     // The next recording may follow it.
     if (list && verdict == Verdict::Refused) provenance_->note_varying(entry.effect.owner);

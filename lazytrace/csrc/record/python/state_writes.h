@@ -96,6 +96,8 @@ class StateWrites {
   bool keeps_order(PyObject* object, PyObject* key) const;
   bool read_as_other_number(int node, PyObject* key) const;
   bool take_back(PyObject* dict, PyObject* key);
+  bool can_take_out(int owner, PyObject* dict) const;
+  bool take_out_of_namespace(Effect::Kind kind, int owner, PyObject* dict, PyObject* key, Wording what);
   void read_shared_namespace(PyObject* object, PyObject* dict);
   void delete_in_namespace(PyObject* object, PyObject* name, Wording what);
   void write_in_namespace(PyObject* object, PyObject* name, PyObject* value, Wording what);

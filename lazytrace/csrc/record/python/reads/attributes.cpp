@@ -259,6 +259,18 @@ void AttributeReads::read_entry_of(PyObject* object, int node, PyObject* name, P
   if (provenance_->touched(object)) provenance_->ask_so_far(tree_->find(node, Access::Instance, name, -1));
 }
 
+// By another way to the same namespace: that it is the same one.
+void AttributeReads::read_way_to_written(PyObject* object, PyObject* dict) {
+  int own = provenance_->owner_of_namespace(object, dict);
+  std::vector<int> others;
+  for (const Writes::Write& write : log_->all())
+    if (write.container.is(py::handle(dict)) && write.effect.owner != own)
+      others.push_back(write.effect.kind == Effect::Kind::Attribute ? write.effect.owner : -1);
+  if (!others.empty()) read_namespace(object);
+  for (int owner : others)
+    if (owner >= 0) provenance_->read_child(owner, Access::Namespace, nullptr, -1, dict);
+}
+
 PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObject* descriptor) {
   if (late_->read_attribute(object, name)) return nullptr;
   PyObject** dict = _PyObject_GetDictPtr(object);
@@ -275,21 +287,12 @@ PyObject* AttributeReads::read_instance(PyObject* object, PyObject* name, PyObje
   if (has && !wrote && provenance_->touched_attribute(object, name))
     return recorder_->fail(say(reason::ReadsTouched, type_name(object))), nullptr;
   if (wrote) provenance_->meets_hidden(*dict);
-  if (value && wrote) {
-    // By another way to the same namespace: that it is the same one.
-    int own = provenance_->owner_of_namespace(object, *dict);
-    std::vector<int> others;
-    for (const Writes::Write& write : log_->all())
-      if (write.container.is(py::handle(*dict)) && write.effect.owner != own)
-        others.push_back(write.effect.kind == Effect::Kind::Attribute ? write.effect.owner : -1);
-    if (!others.empty()) read_namespace(object);
-    for (int owner : others)
-      if (owner >= 0) provenance_->read_child(owner, Access::Namespace, nullptr, -1, *dict);
-    return nullptr;
-  }
+  bool gone = wrote && !value && log_->is_out(*dict, name);
+  if (wrote && (value || gone)) read_way_to_written(object, *dict);
+  if (wrote && value) return nullptr;
   bool entry = dict && *dict && !is_enum_member(object);
   int node = entry ? provenance_->owner_of_namespace(object, *dict) : dict ? node_of(object) : -1;
-  if (node >= 0) read_entry_of(object, node, name, value);
+  if (node >= 0 && !gone) read_entry_of(object, node, name, value);
   if (value || descriptor) return nullptr;
   classes_->read_special(object, "__getattr__");
   static PyObject* fallback = PyUnicode_InternFromString("__getattr__");
@@ -597,7 +600,7 @@ void AttributeReads::read_tensor_entry(PyObject* tensor, PyObject* name, PyObjec
     return recorder_->fail(say(reason::ReadsTouched, type_name(tensor)));
   if (wrote) {
     provenance_->meets_hidden(*dict);
-    if (value) return;
+    if (value || log_->is_out(*dict, name)) return;
   }
   if (node >= 0) return read_entry_of(tensor, node, name, value);
   const at::Tensor& t = THPVariable_Unpack(tensor);

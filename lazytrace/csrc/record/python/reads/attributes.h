@@ -57,6 +57,7 @@ class AttributeReads {
   };
 
  private:
+  void read_way_to_written(PyObject* object, PyObject* dict);
   PyObject* read_instance(PyObject* object, PyObject* name, PyObject* descriptor);
   void read_of_thread(PyObject* object, PyObject* name);
   PyObject* read_method_attribute(PyObject* method, PyObject* name);

@@ -261,7 +261,7 @@ bool ContainerReads::can_merge(int node, PyObject* dict) const {
   if (node < 0 || provenance_->structural(node) || log_->took_over(dict) || provenance_->touched(dict))
     return false;
   for (const Writes::Write& write : log_->all())
-    if (write.container.is(py::handle(dict)) && !write.original) return false;
+    if (write.container.is(py::handle(dict)) && (!write.original || write.effect.moves)) return false;
   PyObject *key, *value;
   bool numbers = false;
   for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);) {
