@@ -211,6 +211,28 @@ def tensors_of_modules(trace):
     return trace(module), [call(sparsely(n, False)) for n in (*SIZES, 12, 13, 14, 9)], lambda: module.rows
 
 
+def told_by_their_values(*windows, pads=0, hits=1):
+    """Torch's parser asks for plain ints one by one: which went where is told by their values, if none are alike.
+
+    Behind drawn numbers the function must go on where the replay left it, whatever is alike by then.
+    """
+
+    def make(trace):
+        def fn(window, stride):
+            return F.max_pool1d(torch.rand(1, 2, 24), window, stride, pads)
+
+        return trace(fn), [call(*one) for one in windows]
+
+    make.__name__ = f"told_by_their_values_{windows}"
+    cases(make, hits=hits)
+
+
+told_by_their_values((2, 1), (2, 2), (4, 5), (3, 3), (5, 4), (2, 1), (2, 2))
+told_by_their_values((2, 1), (5, 5), (4, 5), (4, 4), (2, 3), (4, 5))
+told_by_their_values((4, 5), (3, 3), (2, 1), (4, 4), (2, 3), (4, 5), pads=1)
+told_by_their_values((4, 4), (4, 3), (2, 1), (2, 2), (4, 1), (4, 4))
+
+
 @cases.parametrize()
 def test_sizes_handed_on(make, expected):
     check(make, **expected)

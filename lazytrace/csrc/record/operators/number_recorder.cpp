@@ -652,12 +652,26 @@ std::vector<std::pair<size_t, Argument>> NumberRecorder::lift(const c10::Functio
   for (size_t i = 0; i < count; ++i)
     if (auto argument = lift_value(&(*stack)[first + i])) lifted.emplace_back(i, std::move(*argument));
   if (!parsed_.open() || parsed_.waits_behind(schema)) return lifted;
-  auto parsed = parsed_.take(schema, *stack);
+  auto parsed = take_parsed(schema, *stack);
   std::move(parsed.begin(), parsed.end(), std::back_inserter(lifted));
   std::sort(lifted.begin(), lifted.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   // Before the step: an operator that writes must not have run with what it would not be given.
   close_binding();
   return lifted;
+}
+
+// Which number is which of the arguments is told by their values: where the function runs again, it is what
+// it was when the step ran, as others may have one value now.
+std::vector<std::pair<size_t, Argument>> NumberRecorder::take_parsed(const c10::FunctionSchema& schema,
+                                                                     const torch::jit::Stack& stack) {
+  for (int id : parsed_.asked()) {
+    if (!owner_.asked(id, (*this)[id]).value_or(false)) continue;
+    read(id);
+    parsed_.leave(id);
+  }
+  if (const Step* then = owner_.then())
+    if (auto taken = parsed_.take_as(*then, schema, stack)) return *std::move(taken);
+  return parsed_.take(schema, stack);
 }
 
 void NumberRecorder::open_binding(std::string name, std::vector<int> in_lists) {

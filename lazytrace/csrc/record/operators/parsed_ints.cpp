@@ -74,11 +74,22 @@ bool ParsedInts::waits_behind(const c10::FunctionSchema& schema) const {
   return asked_.empty() && of_aten(schema) != name_;
 }
 
+std::vector<int> ParsedInts::asked() const {
+  std::vector<int> ids;
+  for (const Asked& one : asked_) ids.push_back(one.id);
+  return ids;
+}
+
 std::vector<int> ParsedInts::end() {
   name_.clear();
-  std::vector<int> left;
-  for (const Asked& one : std::exchange(asked_, {})) left.push_back(one.id);
+  std::vector<int> left = asked();
+  asked_.clear();
   return left;
+}
+
+void ParsedInts::leave(int id) {
+  auto is_it = [&](const Asked& one) { return one.id == id; };
+  asked_.erase(std::remove_if(asked_.begin(), asked_.end(), is_it), asked_.end());
 }
 
 namespace {
@@ -147,6 +158,31 @@ std::vector<int> ParsedInts::numbers_for(const std::vector<Place>& places,
   bool inside = std::find(in_lists_.begin(), in_lists_.end(), ids[0]) != in_lists_.end();
   if (!same || inside || arguments.size() != ids.size()) return {};
   return std::vector<int>(places.size(), ids[0]);
+}
+
+std::optional<std::vector<std::pair<size_t, Argument>>> ParsedInts::take_as(const Step& then,
+                                                                            const c10::FunctionSchema& schema,
+                                                                            const torch::jit::Stack& stack) {
+  if (of_aten(schema) != name_ || then.op.schema().name() != schema.name()) return {};
+  if (then.arguments.size() != schema.arguments().size()) return {};
+  std::map<size_t, std::vector<std::pair<size_t, int>>> found;  // argument -> (item, id)
+  for (const Place& place : places(schema, stack)) {
+    const Argument& argument = then.arguments[place.argument];
+    bool list = argument.kind == Argument::Kind::Numbers;
+    if (list && place.item >= argument.list.size()) return {};
+    int id = list ? argument.list[place.item] : argument.kind == Argument::Kind::Number ? argument.reg : -1;
+    if (id < 0) continue;
+    bool asked = std::any_of(asked_.begin(), asked_.end(),
+                             [&](const Asked& one) { return one.id == id && one.value == place.value; });
+    if (!asked) return {};
+    found[place.argument].emplace_back(place.item, id);
+  }
+  std::vector<std::pair<size_t, Argument>> taken;
+  for (auto& [at, items] : found) {
+    taken.emplace_back(at, argument_of(stack, schema, at, items));
+    for (auto& [item, id] : items) leave(id);
+  }
+  return taken;
 }
 
 std::vector<std::pair<size_t, Argument>> ParsedInts::take(const c10::FunctionSchema& schema,

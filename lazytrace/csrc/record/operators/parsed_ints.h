@@ -4,6 +4,7 @@
 #include <ATen/core/function_schema.h>
 #include <ATen/core/stack.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -31,9 +32,17 @@ class ParsedInts {
   void add(int id, int64_t value) { asked_.push_back({id, value}); }
   // The ids that nobody has taken, in the order in which they were asked for; closes the call.
   std::vector<int> end();
+  // The ids that were asked for so far, in their order.
+  std::vector<int> asked() const;
+  // This one went to no argument.
+  void leave(int id);
   // The arguments of an operator that some of them went to, and those that are left.
   std::vector<std::pair<size_t, Argument>> take(const c10::FunctionSchema& schema,
                                                 const torch::jit::Stack& stack);
+  // The same as in the step that has run, whatever values are alike now. None where that cannot be.
+  std::optional<std::vector<std::pair<size_t, Argument>>> take_as(const Step& then,
+                                                                  const c10::FunctionSchema& schema,
+                                                                  const torch::jit::Stack& stack);
 
  private:
   struct Asked {
