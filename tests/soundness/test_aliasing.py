@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from torch import nn
 
-from tests.soundness.runner import Cases, X, around, call, check
+from tests.soundness.runner import Cases, Holder, X, around, call, check
 
 cases = Cases()
 
@@ -296,6 +298,57 @@ def data_of_a_computed_tensor_before_an_exit(trace):
         return y * 2 if x.sum().item() > 3 else y
 
     return trace(fn), [call(torch.tensor([v])) for v in (0.0, 0.5, 4.0, 1.0, 5.0)]
+
+
+def stepping_on_a_count(first, second):
+    """A step that writes to the first tensor, adds the second one to a count, and looks at that."""
+    torch.manual_seed(0)
+    net, count = nn.Linear(3, 2), torch.zeros(1)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def step(x, *given):
+        one, other = given or (first(), second())
+        optimizer.zero_grad()
+        loss = net(x).pow(2).mean()
+        loss.backward()
+        one.add_(1)
+        count.add_(other[0])
+        if count.item() > 40:
+            optimizer.step()
+        return loss.detach()
+
+    return step, lambda: (list(net.parameters()), count)
+
+
+@cases(hits=14)
+def arrays_that_are_one_at_some_calls(trace):
+    step, watch = stepping_on_a_count(None, None)
+    one = lambda: [torch.from_numpy(array) for array in [np.zeros(4, dtype=np.float32)] * 2]  # noqa: E731
+    two = lambda: [torch.zeros(4), torch.zeros(4)]  # noqa: E731
+    return trace(step), [call(X(2, 3), *(one() if i % 2 or i > 12 else two())) for i in range(18)], watch
+
+
+@cases(hits=14)
+def arrays_that_overlap_at_some_calls(trace):
+    step, watch = stepping_on_a_count(None, None)
+
+    def given(i):
+        array, other = np.zeros(4, dtype=np.float32), np.zeros(3, dtype=np.float32)
+        return [torch.from_numpy(a) for a in (array, array[1:] if i in (7, 8, 11, 12) else other)]
+
+    return trace(step), [call(X(2, 3), *given(i)) for i in range(18)], watch
+
+
+@cases(hits=14)
+def state_that_comes_to_share_memory(trace):
+    state = Holder(one=torch.zeros(4), other=torch.zeros(3))
+    step, watch = stepping_on_a_count(lambda: state.one, lambda: state.other)
+
+    def share():
+        state.other = torch.from_dlpack(state.one)[1:]
+
+    steps = [call(X(2, 3)) for _ in range(10)]
+    return trace(step), [*steps, share, *[call(X(2, 3)) for _ in range(8)]], lambda: (watch(), vars(state))
 
 
 @cases.parametrize

@@ -11,6 +11,7 @@
 #include "replay/interpreter.h"
 #include "support/firsts.h"
 #include "torch/autograd_graph.h"
+#include "torch/memory.h"
 
 namespace lazytrace {
 
@@ -61,6 +62,29 @@ bool each_shared(const Plan& plan, const std::vector<at::Tensor>& registers, Use
 
 }  // namespace
 
+// Most programs have torch's memory alone, which is asked first.
+bool storages_overlap(const Plan& plan, const std::vector<at::Tensor>& registers) {
+  auto each = [&](auto use) {
+    auto note = [&](const at::Tensor& tensor) {
+      if (tensor.defined() && tensor.has_storage() && tensor.storage())
+        use(tensor.storage().unsafeGetStorageImpl());
+    };
+    auto note_both = [&](int reg) {
+      const at::Tensor& tensor = registers[reg];
+      note(tensor);
+      if (tensor.defined() && tensor.is_leaf()) note(tensor.grad());
+    };
+    for (int reg : plan.used) note_both(reg);
+    for (int reg : plan.program().captures) note_both(reg);
+  };
+  bool foreign = false;
+  each([&](const c10::StorageImpl* one) { foreign |= is_foreign(one); });
+  if (!foreign) return false;
+  Memories memories;
+  each([&](const c10::StorageImpl* one) { memories.note(one); });
+  return memories.overlap();
+}
+
 std::vector<int> sharing_of(const Plan& plan, const std::vector<at::Tensor>& registers) {
   std::vector<int> sharing;
   each_shared(plan, registers, [&](int number) {
@@ -88,7 +112,7 @@ bool FlatForm::fits(const std::vector<at::Tensor>& registers, const NumberValues
   if (!std::all_of(leaves.begin(), leaves.end(), [&](int reg) { return is_plain_leaf(registers[reg]); }))
     return false;
   if (!have_edges(plan->used, registers) || !have_edges(program().captures, registers)) return false;
-  if (!shares_as(sharing, *plan, registers)) return false;
+  if (!shares_as(sharing, *plan, registers) || storages_overlap(*plan, registers)) return false;
   if (reads.empty()) return true;
   NumberValues values = given;
   work_out_all(program().numbers, &values);

@@ -20,6 +20,10 @@ void work_out_all(const Numbers& numbers, NumberValues* values);
 // same place of it, and count their versions together: equal where all of them do so alike.
 std::vector<int> sharing_of(const Plan& plan, const std::vector<at::Tensor>& registers);
 
+// Whether storages of some of these show the same memory. A form says by storages who shows it: which steps
+// may change places, and what is copied for its proof.
+bool storages_overlap(const Plan& plan, const std::vector<at::Tensor>& registers);
+
 // Who shows one memory: registers of tensors that do, and of tensors whose `.grad` does.
 struct Shown {
   std::vector<int> tensors, gradients;

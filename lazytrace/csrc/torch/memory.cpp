@@ -2,7 +2,9 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "torch/record_key.h"
 
@@ -71,6 +73,32 @@ bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   if (x.numel() == 0) return true;
   if (x.device().is_cpu()) return std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
   return at::equal(x.reshape(-1).view(at::kByte), y.reshape(-1).view(at::kByte));
+}
+
+bool is_foreign(const c10::StorageImpl* storage) {
+  static const c10::DeleterFnPtr cpu = c10::GetAllocator(c10::kCPU)->raw_deleter();
+  c10::DeleterFnPtr deleter = storage->data_ptr().get_deleter();
+  c10::DeviceType device = storage->device_type();
+  if (device == c10::kCPU) return deleter != cpu;
+  return device == c10::kCUDA && deleter != c10::GetAllocator(device)->raw_deleter();
+}
+
+void Memories::note(const c10::StorageImpl* storage) {
+  auto* begin = static_cast<const char*>(storage->data());
+  if (begin && storage->nbytes() > 0) ranges_.push_back({begin, begin + storage->nbytes(), storage});
+}
+
+bool Memories::overlap() {
+  std::sort(ranges_.begin(), ranges_.end(),
+            [](const Range& a, const Range& b) { return std::tie(a.begin, a.of) < std::tie(b.begin, b.of); });
+  const char* end = nullptr;
+  const c10::StorageImpl* last = nullptr;
+  for (const Range& one : ranges_) {
+    if (one.of != last && one.begin < end) return true;
+    end = std::max(end, one.end);
+    last = one.of;
+  }
+  return false;
 }
 
 int64_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }

@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <vector>
+
 namespace lazytrace {
 
 // A copy, on the same device. What is copied here and below, no recording sees. Needs no GIL.
@@ -16,6 +18,22 @@ bool same_memory(const c10::Storage& a, const c10::Storage& b);
 at::Tensor without_repeats(const at::Tensor& tensor);
 // Whether two tensors of one dtype, size and device hold the same bits.
 bool same_bits(const at::Tensor& a, const at::Tensor& b);
+// Which memories there are: whether some of them show the same by storages of their own, as tensors of arrays
+// of numpy and of dlpack do.
+class Memories {
+ public:
+  void note(const c10::StorageImpl* storage);
+  bool overlap();
+
+ private:
+  struct Range {
+    const char *begin, *end;
+    const c10::StorageImpl* of;
+  };
+  std::vector<Range> ranges_;
+};
+// Whether torch has not got it for this storage alone.
+bool is_foreign(const c10::StorageImpl* storage);
 // How often its memory was written to, as far as torch counts that: tensors of inference mode have no count.
 int64_t version_of(const at::Tensor& tensor);
 

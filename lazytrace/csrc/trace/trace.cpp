@@ -520,6 +520,10 @@ void Trace::await_pass(const std::vector<at::Tensor>& registers, FlatCourse* fla
 }
 
 Outcome Trace::run_watched(const Call& call, Workspace* space, FlatCourse* flat) const {
+  if (storages_overlap(*plan_, space->registers)) {
+    flat->refuse("two storages show the same memory");
+    return interpreter(call, space).run();
+  }
   if (!program().backward && !flat->graphless) return run_shadowed(call, space, flat);
   // In the thread of a GPU autograd numbers the nodes of a graph from another start, which says in which
   // order a later pass adds gradients up. Watched, it would build them here.
