@@ -432,6 +432,27 @@ def position_read_from_a_tensor_of_state(trace):
     return trace(fn), on(X()), lambda: (cache, at)
 
 
+@cases(hits=4)
+def running_statistics_that_an_operator_updates_by_itself(trace):
+    mean, variance = torch.zeros(3), torch.ones(3)
+
+    def fn(x):
+        return torch.batch_norm_update_stats(x, mean, variance, 0.1)[0] + mean
+
+    return trace(fn), [call(X(4, 3)) for _ in range(6)], lambda: (mean, variance)
+
+
+@cases(hits=6)
+def running_statistics_that_are_looked_at_behind_it(trace):
+    mean, variance = torch.zeros(3), torch.ones(3)
+
+    def fn(x):
+        torch.batch_norm_update_stats(x, mean, variance, 0.5)
+        return x - mean if mean.sum() > 0 else x / variance
+
+    return trace(fn), [call(X(4, 3) + k) for k in (-1, -1, 1, 1, -2, 1, 2, -1, 3)], lambda: (mean, variance)
+
+
 @cases.parametrize
 def test_mutation(make, expected):
     check(make, **expected)

@@ -28,10 +28,17 @@ const Names kDataDependent = {
     "aten::crow_indices", "aten::col_indices", "aten::ccol_indices", "aten::row_indices", "aten::values_copy",
     "aten::_values_copy", "aten::indices_copy", "aten::_indices_copy", "aten::crow_indices_copy",
     "aten::col_indices_copy", "aten::ccol_indices_copy", "aten::row_indices_copy"};
-const Names kHidden = {
-    "aten::batch_norm",       "aten::native_batch_norm",      "aten::_batch_norm_impl_index",
-    "aten::instance_norm",    "aten::cudnn_batch_norm",       "aten::miopen_batch_norm",
-    "aten::rrelu_with_noise", "aten::_batch_norm_with_update"};
+const Names kHidden = {"aten::batch_norm",
+                       "aten::native_batch_norm",
+                       "aten::_batch_norm_impl_index",
+                       "aten::instance_norm",
+                       "aten::cudnn_batch_norm",
+                       "aten::miopen_batch_norm",
+                       "aten::rrelu_with_noise",
+                       "aten::_batch_norm_with_update",
+                       "aten::batch_norm_update_stats",
+                       "aten::batch_norm_gather_stats",
+                       "aten::batch_norm_gather_stats_with_counts"};
 
 // Those that give back what they were given where p is 0 (_dropout_impl in ATen/native/Dropout.cpp).
 const Names kDropouts = {"aten::dropout",
