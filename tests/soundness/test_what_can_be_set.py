@@ -8,7 +8,7 @@ import types
 
 import torch
 
-from tests.soundness.runner import Cases, X, around, check
+from tests.soundness.runner import Cases, X, around, call, check
 
 cases = Cases()
 
@@ -347,6 +347,23 @@ def test_attributes_that_torch_computes_are_known():
     classes = (torch.Tensor, torch._C.TensorBase)
     found = {name for cls in classes for name, value in vars(cls).items() if isinstance(value, kinds)}
     assert found == COMPUTED_LOOKS
+
+
+@cases(hits=5)
+def what_an_operator_of_torch_ops_calls(trace):
+    packet, overload = torch.ops.aten.expm1, torch.ops.aten.sinh.default
+    own = packet._op, overload._op
+
+    def fn(x):
+        return packet(x), torch.ops.aten.sinh.default(x)
+
+    def put(*ops):
+        packet._op, overload._op = ops
+
+    calls = [call(X()), call(X())]
+    first, second = (lambda x: x * 5, own[1]), (own[0], lambda x: x * 7)
+    steps = [*calls, lambda: put(*first), *calls, lambda: put(*second), *calls]
+    return trace(fn), [*steps, lambda: put(*own), *calls]
 
 
 @cases.parametrize

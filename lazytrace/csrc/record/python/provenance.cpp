@@ -699,6 +699,14 @@ void Provenance::read_self(int node, PyObject* object) {
   if (made) tree_->expect_identity(child, object);
 }
 
+void Provenance::read_trusted(int node, PyObject* callable) {
+  static PyObject* const name = PyUnicode_InternFromString("_op");
+  read_self(node, callable);
+  PyObject** dict = _PyObject_GetDictPtr(callable);
+  PyObject* called = dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
+  if (called) read_child(node, Access::Instance, name, -1, called);
+}
+
 void Provenance::read_handled() {
   if (handled_around_) return recorder_->fail("reads the exception that is handled around the call");
   read_child(-1, Access::Handled, nullptr, -1, Py_False);

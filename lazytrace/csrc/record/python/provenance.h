@@ -123,6 +123,8 @@ class Provenance {
   bool has_memories() const { return any_memory_; }
   // Which object it is.
   void read_self(int node, PyObject* object);
+  // An object that trusted code calls: itself, and what it calls in turn, as an operator of torch.ops does.
+  void read_trusted(int node, PyObject* callable);
   // That the object is none of those that were compared with it.
   void compare_as_itself(PyObject* object);
 

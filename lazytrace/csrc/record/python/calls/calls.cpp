@@ -592,7 +592,7 @@ void Calls::call_instance(PyObject* callable, PyObject* const* args, Py_ssize_t 
     // Its frame is not watched, so which object it is counts as read.
     bool trusted = is_trusted_callable(callable);
     if (int node = provenance_->owner(callable); trusted && node >= 0 && !is_torch_module(callable))
-      return provenance_->read_self(node, callable);
+      return provenance_->read_trusted(node, callable);
     // A traced function that is called by another one: its own wrapper is not watched, what it wraps is.
     PyObject* slot = _PyType_Lookup(type, wrapped);
     if (slot && !PyFunction_Check(slot) && Py_TYPE(slot)->tp_descr_get) {

@@ -202,7 +202,7 @@ void Consumption::consume_object(PyObject* object, Consumer how, int depth) {
   provenance_->owner(object);
   if (how == Consumer::Trusted && is_trusted_callable(object)) {
     if (int node = provenance_->known(object); node >= 0 && provenance_->by_path(node))
-      provenance_->read_self(node, object);
+      provenance_->read_trusted(node, object);
     return;
   }
   if (how == Consumer::Compares) provenance_->compare_as_itself(object);
