@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import types
+
 import torch
 from torch import nn
 
@@ -182,6 +185,31 @@ def a_flag(state, x):
     return x * (2 if state.flag else 3)
 
 
+@case(4)
+def popped(state, x):
+    kept = vars(state).pop("w")
+    found = hasattr(state, "w"), vars(state).pop("w", None) is None
+    state.w = kept * 2
+    return x @ state.w, found
+
+
+@case(4)
+def popped_by_default(state, x):
+    kept = state.__dict__.pop("w", None)
+    missing = state.__dict__.pop("none", 3.0)
+    state.w = kept + missing
+    return x @ state.w
+
+
+@case(4)
+def popped_in_vain(state, x):
+    try:
+        vars(state).pop("none")
+    except KeyError:
+        x = x + 1
+    return x @ state.w
+
+
 # ---------------------------------------------------------------- the caller changes what is there
 def puts_it_last(state):
     def again():
@@ -301,6 +329,14 @@ def the_order_is_asked_for(state, x):
     return x @ state.w, list(vars(state))
 
 
+@case("calls-method")
+def a_number_is_popped(state, x):
+    """The C code gives the number itself, which nobody follows: it would be another recording at each call."""
+    count = vars(state).pop("k")
+    state.k = count + 1
+    return x * count * state.k
+
+
 @cases(eager="opaque-after-write")
 def an_opaque_function_comes_in_between(trace):
     state = holder()
@@ -336,7 +372,44 @@ def an_opaque_function_comes_behind_it(trace):
     return trace(fn), calls(), lambda: list(vars(state))
 
 
+@cases(eager="deletes-attribute")
+def what_a_module_of_python_has(trace):
+    """Its functions go on to builtins while it is missing."""
+    library = types.ModuleType("library")
+    library.w = torch.eye(3)
+
+    def fn(x):
+        kept = library.w
+        del library.w
+        library.w = kept * 2
+        return x @ library.w
+
+    return trace(fn), calls(), lambda: list(vars(library))
+
+
 # ---------------------------------------------------------------- of modules
+@cases(hits=4)
+def a_property_that_keeps_its_value(trace):
+    """As `functools.cached_property` is emptied."""
+
+    class Symmetric(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.arange(9.0).view(3, 3))
+
+        @functools.cached_property
+        def both(self):
+            return self.weight + self.weight.T
+
+        def forward(self, x):
+            y = x @ self.both * self.both.sum()
+            self.__dict__.pop("both")
+            return y
+
+    module = Symmetric()
+    return trace(module), calls(), lambda: list(vars(module))
+
+
 @cases(hits=4)
 def a_step_of_an_inner_loop(trace):
     """As MAML is often written: parameters make room for tensors, and come back."""

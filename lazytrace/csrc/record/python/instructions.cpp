@@ -303,8 +303,10 @@ void Instructions::take_numbers(Frame f, const Operation& operation) {
     return void(
         writes_->write_entry(f.peek(operation.first), f.place(operation.second), f.peek(operation.third)));
   PyObject** callee = callee_of(f, operation);
-  if (callee && operation.action == Action::Calls && f.peek(operation.first) && takes_entry(*callee))
-    return put_viewed(f.peek(operation.third + 1));
+  if (callee && operation.action == Action::Calls && f.peek(operation.first) && takes_entry(*callee)) {
+    PyObject* dict = f.peek(operation.third + 1);
+    return writes_->is_namespace(dict) ? void() : put_viewed(dict);
+  }
   int named = names_keywords() ? static_cast<int>(PyTuple_GET_SIZE(calls_->keyword_names())) : 0;
   bool calls = callee && operation.action == Action::Calls;
   if (int at = calls ? copied_dict(f, operation, *callee, named) : 0)

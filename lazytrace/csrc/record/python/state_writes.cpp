@@ -237,13 +237,41 @@ bool StateWrites::take_back(PyObject* dict, PyObject* key) {
   return true;
 }
 
+namespace {
+// What a module has is found by its functions, which go on to builtins where it is missing.
+bool is_of_module(PyObject* dict) {
+  static PyObject* const builtins = PyUnicode_InternFromString("__builtins__");
+  static PyObject* const loader = PyUnicode_InternFromString("__loader__");
+  return PyDict_GetItemWithError(dict, builtins) || PyDict_GetItemWithError(dict, loader);
+}
+}  // namespace
+
 // Whether an entry of this namespace may go for a while. Only those are no lists of keys to anybody: of other
 // dicts all is written at the end.
 bool StateWrites::can_take_out(int owner, PyObject* dict) const {
   if (owner < 0 || recorder_->inside_operator() || provenance_->touched_count()) return false;
   int root = tree_->root_of(owner);
   bool lasts = (*tree_)[root].access != Access::Weak || provenance_->lasting(root);
-  return lasts && PyDict_CheckExact(dict) && !log_->took_over(dict);
+  return lasts && PyDict_CheckExact(dict) && !is_of_module(dict) && !log_->took_over(dict);
+}
+
+bool StateWrites::is_namespace(PyObject* dict) const {
+  int node = PyDict_CheckExact(dict) ? provenance_->known(dict) : -1;
+  return node >= 0 && (*tree_)[node].access == Access::Namespace;
+}
+
+bool StateWrites::pop_name(PyObject* dict, PyObject* name, Wording what) {
+  bool plain =
+      PyUnicode_CheckExact(name) && is_namespace(dict) && can_take_out(provenance_->known(dict), dict);
+  PyObject* held = plain ? PyDict_GetItemWithError(dict, name) : nullptr;
+  // What pop() gives is the number itself, which nobody would follow.
+  if (!plain || (held && (PyLong_CheckExact(held) || PyFloat_Check(held)))) return false;
+  containers_->read_dict_item(dict, name);
+  if (!held) return true;
+  if (log_->wrote(dict, name)) containers_->read_as_namespace(dict);
+  if (!take_out_of_namespace(Effect::Kind::Item, provenance_->known(dict), dict, name, what))
+    write(dict, what);
+  return true;
 }
 
 // An entry that was there before the call: when it comes again it lies behind the others.
@@ -579,9 +607,9 @@ void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
     containers_->read_as_namespace(object);
     if (take_back(object, key)) return;
   }
-  int node = value || !PyDict_CheckExact(object) ? -1 : provenance_->known(object);
-  bool names = node >= 0 && (*tree_)[node].access == Access::Namespace && !log_->wrote(object, key);
-  if (names && take_out_of_namespace(Effect::Kind::Item, node, object, key, said)) return;
+  bool names = !value && is_namespace(object) && !log_->wrote(object, key);
+  if (names && take_out_of_namespace(Effect::Kind::Item, provenance_->known(object), object, key, said))
+    return;
   // All that was there goes, whatever it was.
   rewrite(object, said, !value && is_all(key) && PyList_CheckExact(object));
 }

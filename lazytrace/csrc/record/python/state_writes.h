@@ -43,6 +43,10 @@ class StateWrites {
   bool extend(PyObject* list, PyObject* items, Wording what);
   // The first entry of a list or a deque, or the last, is taken out and comes to Python.
   void take_out(PyObject* list, bool last, Wording what);
+  // Whether it is the __dict__ of an object.
+  bool is_namespace(PyObject* dict) const;
+  // Whether a pop() of a dict is no more than that of a name of an object: then it is noted.
+  bool pop_name(PyObject* dict, PyObject* name, Wording what);
   // All entries of a list or a deque whose length and entries are followed go; false of any other.
   bool clear(PyObject* list, Wording what);
   // A change of what a list or dict holds that is more than one entry, or else write().

@@ -1399,6 +1399,8 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
     return writes_->write_item(self, args[0], args[1]);
   }
   if (PyDict_CheckExact(self) && name == "update" && update_dict(self, args, count)) return;
+  if (name == "pop" && (count == 1 || count == 2) && writes_->pop_name(self, args[0], what))
+    return consumption_->hand_over(args + 1, count - 1, Consumer::Reads);
   if (changes_nothing(self, name, args, count)) return containers_->read_member(self, args[0]);
   if (writers && writers->count(name)) {
     if (name == "__init__" && is_default_dict(self)) return recorder_->fail(what());  // sets the factory, too
