@@ -210,6 +210,64 @@ def popped_in_vain(state, x):
     return x @ state.w
 
 
+# ---------------------------------------------------------------- by two ways to one namespace
+def two_ways(body, **expected):
+    def make(trace):
+        state = holder()
+        kept = [vars(state)]
+        return trace(lambda x: body(state, kept, x)), calls(), lambda: list(vars(state).items())
+
+    make.__name__ = body.__name__
+    cases(make, **expected)
+
+
+def another_name_by_the_other(state, kept, x):
+    w = state.w
+    del state.w
+    kept[0]["new"] = x.sum()
+    state.w = w * 2
+    return x @ state.w
+
+
+def missing_by_the_one(state, kept, x):
+    w = kept[0].pop("w")
+    y = x + getattr(state, "w", 1.0)
+    kept[0]["w"] = w
+    return y @ state.w
+
+
+def popped_by_the_other(state, kept, x):
+    w = state.w
+    del state.w
+    state.k = kept[0].pop("k")
+    state.w = w * 2
+    return x @ state.w
+
+
+def counted_by_the_other(state, kept, x):
+    w = state.w
+    del state.w
+    found = "w" in kept[0], kept[0].get("w") is None, len(kept[0])
+    state.w = w
+    return x @ kept[0]["w"], found
+
+
+def emptied_by_the_other(state, kept, x):
+    w = state.w
+    del state.w
+    state.w = w
+    kept[0].clear()
+    kept[0].update(w=w, k=3.0)
+    return x @ state.w
+
+
+two_ways(another_name_by_the_other, hits=4)
+two_ways(missing_by_the_one, hits=3)
+two_ways(popped_by_the_other, eager="calls-method")
+two_ways(counted_by_the_other, eager="reads-written")
+two_ways(emptied_by_the_other, eager="calls-method")
+
+
 # ---------------------------------------------------------------- the caller changes what is there
 def puts_it_last(state):
     def again():

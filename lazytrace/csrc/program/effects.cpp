@@ -75,8 +75,14 @@ void Writes::take_back(Write* write, int64_t node) {
   note_content(write);
 }
 
+bool Writes::moved_in(PyObject* dict) const {
+  return std::any_of(writes_.begin(), writes_.end(),
+                     [&](const Write& write) { return write.container.ptr() == dict && write.effect.moves; });
+}
+
 bool Writes::is_out(PyObject* dict, PyObject* key) const {
-  const Slot* slot = writes_.empty() || took_over(dict) ? nullptr : find(dict, key, -1);
+  if (took_over(dict)) return true;
+  const Slot* slot = writes_.empty() ? nullptr : find(dict, key, -1);
   return slot && writes_[slot->write].effect.moves && writes_[slot->write].is_taken_back();
 }
 

@@ -84,7 +84,9 @@ class Writes {
   Write* find_entry(PyObject* dict, PyObject* key);
   // It is gone behind the step `node`.
   void take_back(Write* write, int64_t node);
-  // Whether the entry is gone that was there before the call.
+  // Whether an entry of this dict was taken out that was there before the call; whether this one is missing
+  // now for what the call has done, so that it says nothing of what was there before.
+  bool moved_in(PyObject* dict) const;
   bool is_out(PyObject* dict, PyObject* key) const;
 
   // A copy of what a list or dict held before it was first written to.

@@ -433,6 +433,7 @@ void OpaqueCall::show_writes(const Tree::Source& source, bool watched) {
 void OpaqueCall::counts(PyObject* followed) {
   for (Writes::Write& write : around_.writes->all()) {
     if (write.value.ptr() != followed) continue;
+    if (write.effect.moves) return around_.recorder->fail(say(reason::OpaqueAfterWrite, step_->name));
     Tree number;
     number.kind = Tree::Kind::Number;
     number.index = around_.recorder->numbers()->number_of(followed);

@@ -382,8 +382,9 @@ bool is_namespace(PyObject* dict, const Guard& guard) {
 bool ContainerReads::can_take_over(PyObject* object) const {
   int node = provenance_->known(object);
   if (node < 0 || provenance_->is_fresh(object) || recorder_->inside_operator()) return false;
-  if (lists_->is(object)) return false;
-  if (provenance_->touched(object)) return false;
+  if (lists_->is(object) || provenance_->touched(object)) return false;
+  // Where an entry lay that was taken out is not known any more: by this way it is no namespace.
+  if (log_->moved_in(object)) return false;
   int root = tree_->root_of(node);
   if ((*tree_)[root].access == Access::Weak && !provenance_->lasting(root)) return false;
   if (PyList_CheckExact(object)) return true;
