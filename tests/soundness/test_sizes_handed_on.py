@@ -212,7 +212,7 @@ def tensors_of_modules(trace):
 
 
 def told_by_their_values(*windows, pads=0, hits=1):
-    """Torch's parser asks for plain ints one by one: which went where is told by their values, if none are alike.
+    """Torch's parser asks for plain ints one by one; which went where is told by values, if none are alike.
 
     Behind drawn numbers the function must go on where the replay left it, whatever is alike by then.
     """

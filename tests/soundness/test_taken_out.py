@@ -389,7 +389,7 @@ def the_order_is_asked_for(state, x):
 
 @case("calls-method")
 def a_number_is_popped(state, x):
-    """The C code gives the number itself, which nobody follows: it would be another recording at each call."""
+    """C code gives the number itself, which nobody follows: each call would be another recording."""
     count = vars(state).pop("k")
     state.k = count + 1
     return x * count * state.k
