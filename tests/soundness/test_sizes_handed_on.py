@@ -233,6 +233,50 @@ told_by_their_values((4, 5), (3, 3), (2, 1), (4, 4), (2, 3), (4, 5), pads=1)
 told_by_their_values((4, 4), (4, 3), (2, 1), (2, 2), (4, 1), (4, 4))
 
 
+FLOATS = {
+    "a shape": lambda k: torch.kaiser_window(3, True, k),
+    "a shape, followed further": lambda k: torch.kaiser_window(4, True, k + 1),
+    "a factor": lambda k: torch.hamming_window(3, True, k),
+    "another factor": lambda k: torch.hamming_window(3, True, 0.5, k),
+    "a base": lambda k: torch.logspace(0, 1, steps=3, base=k),
+    "a distance": lambda k: torch.fft.fftfreq(3, d=k),
+    "a length, too": lambda k: torch.kaiser_window(k, True, k),
+}
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_an_int_for_a_float(name):
+    """A binding asks it as it asks ints: a length equal to it at the first call does not follow it."""
+
+    def make(trace):
+        return trace(FLOATS[name]), [call(k) for k in (3, 1, 2, 4, 3)]
+
+    check(make, hits=1)
+
+
+@cases(hits=2)
+def an_int_beside_a_float_that_is_equal_at_one_call(trace):
+    return trace(lambda k: torch.kaiser_window(k, True, 3)), [call(k) for k in (3, 1, 2, 4, 3)]
+
+
+@pytest.mark.parametrize("first", [(1, 1), (3, 3)])
+def test_a_value_beside_an_int_that_is_equal_at_one_call(first):
+    """Behind the exit there are two numbers to tell apart again, and each is read as it was."""
+
+    def make(trace):
+        total, rows = torch.zeros(1), torch.arange(144.0).reshape(4, 6, 6)
+
+        def fn(a, b):
+            values = torch.tensor([a, b])
+            total.add_(1)
+            return rows.unfold(a * b, 2, int(values[0]))
+
+        others = [(2, 1), (1, 2), (3, 3), (1, 1), (3, 3), (2, 3), (3, 1), (1, 1)]
+        return trace(fn), [call(*one) for one in (first, *others)], lambda: total
+
+    check(make, hits=1)
+
+
 @cases.parametrize()
 def test_sizes_handed_on(make, expected):
     check(make, **expected)

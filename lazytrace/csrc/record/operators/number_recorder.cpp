@@ -652,7 +652,7 @@ std::vector<std::pair<size_t, Argument>> NumberRecorder::lift(const c10::Functio
   for (size_t i = 0; i < count; ++i)
     if (auto argument = lift_value(&(*stack)[first + i])) lifted.emplace_back(i, std::move(*argument));
   if (!parsed_.open() || parsed_.waits_behind(schema)) return lifted;
-  auto parsed = take_parsed(schema, *stack);
+  auto parsed = take_parsed(schema, *stack, lifted);
   std::move(parsed.begin(), parsed.end(), std::back_inserter(lifted));
   std::sort(lifted.begin(), lifted.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
   // Before the step: an operator that writes must not have run with what it would not be given.
@@ -662,16 +662,22 @@ std::vector<std::pair<size_t, Argument>> NumberRecorder::lift(const c10::Functio
 
 // Which number is which of the arguments is told by their values: where the function runs again, it is what
 // it was when the step ran, as others may have one value now.
-std::vector<std::pair<size_t, Argument>> NumberRecorder::take_parsed(const c10::FunctionSchema& schema,
-                                                                     const torch::jit::Stack& stack) {
-  for (int id : parsed_.asked()) {
-    if (!owner_.asked(id, (*this)[id]).value_or(false)) continue;
+std::vector<std::pair<size_t, Argument>> NumberRecorder::take_parsed(
+    const c10::FunctionSchema& schema, const torch::jit::Stack& stack,
+    const std::vector<std::pair<size_t, Argument>>& known) {
+  const std::vector<int> asked = parsed_.asked();
+  for (int id : asked) {
+    const Number& number = (*this)[id];
+    // The one number that there is, which an operator gave, is followed from the exit on, as the next
+    // recording may know that it says how much. Others are read in the order in which they were.
+    bool goes_on = asked.size() == 1 && number.comes_later() && owner_.at_exit();
+    if (goes_on || !owner_.asked(id, number).value_or(false)) continue;
     read(id);
     parsed_.leave(id);
   }
   if (const Step* then = owner_.then())
     if (auto taken = parsed_.take_as(*then, schema, stack)) return *std::move(taken);
-  return parsed_.take(schema, stack);
+  return parsed_.take(schema, stack, known);
 }
 
 void NumberRecorder::open_binding(std::string name, std::vector<int> in_lists) {

@@ -44,6 +44,7 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
     std::function<bool()> would_catch;
     std::function<std::optional<bool>(int, const Number&)> asked;
     std::function<bool()> again;
+    std::function<bool()> at_exit;      // whether what comes next is where the replay met another value
     std::function<const Step*()> then;  // the step that has run and is asked for next, or null
   };
   NumberRecorder(Numbers* numbers, Owner owner) : numbers_(numbers), owner_(std::move(owner)) {}
@@ -142,7 +143,8 @@ class NumberRecorder : public std::enable_shared_from_this<NumberRecorder> {
 
  private:
   std::vector<std::pair<size_t, Argument>> take_parsed(const c10::FunctionSchema& schema,
-                                                       const torch::jit::Stack& stack);
+                                                       const torch::jit::Stack& stack,
+                                                       const std::vector<std::pair<size_t, Argument>>& known);
   int id_of(const Number& number, size_t hash) const;
   int add(const Number& number, NumberValue value);
   bool is_constant(int id) const { return id < 0 || (*this)[id].kind == Number::Kind::Constant; }

@@ -93,12 +93,21 @@ void ParsedInts::leave(int id) {
 }
 
 namespace {
-// Neither a SymInt, whose origin is known, nor a dtype or the like, which torch keeps as an int, too.
-bool is_plain_int(const c10::Argument& argument) {
+// Without what says that it may be missing, or that there are several.
+c10::TypeKind kind_of(const c10::Argument& argument) {
   c10::TypePtr type = argument.real_type();
   if (auto optional = type->cast<c10::OptionalType>()) type = optional->getElementType();
   if (auto list = type->cast<c10::ListType>()) type = list->getElementType();
-  return type->kind() == c10::TypeKind::IntType;
+  return type->kind();
+}
+
+// Neither a SymInt, whose origin is known, nor a dtype or the like, which torch keeps as an int, too.
+bool is_plain_int(const c10::Argument& argument) { return kind_of(argument) == c10::TypeKind::IntType; }
+
+// What a binding makes of an int without telling which. Of one for a scalar torch keeps which it is.
+bool is_made_of_ints(const c10::Argument& argument) {
+  c10::TypeKind kind = kind_of(argument);
+  return kind == c10::TypeKind::FloatType || kind == c10::TypeKind::DeviceObjType;
 }
 }  // namespace
 
@@ -119,6 +128,27 @@ std::vector<ParsedInts::Place> ParsedInts::places(const c10::FunctionSchema& sch
 }
 
 namespace {
+// Whether what a binding took out of an int is among these: it asks an int for a float as it does for an int.
+bool is_made_of(int64_t value, const c10::IValue& given) {
+  auto same = [&](double one) { return one == static_cast<double>(value); };
+  if (given.isDouble()) return same(given.toDouble());
+  if (given.isDevice()) return given.toDevice().index() == value;
+  if (!given.isDoubleList()) return false;
+  auto items = given.toDoubleVector();
+  return std::any_of(items.begin(), items.end(), same);
+}
+
+// Whether this value is that of a float or a device whose origin is not known.
+bool is_elsewhere(int64_t value, const c10::FunctionSchema& schema, const torch::jit::Stack& stack,
+                  const std::vector<std::pair<size_t, Argument>>& known) {
+  size_t count = schema.arguments().size(), first = stack.size() - count;
+  for (size_t i = 0; i < count; ++i) {
+    bool told = std::any_of(known.begin(), known.end(), [&](const auto& one) { return one.first == i; });
+    if (!told && is_made_of_ints(schema.arguments()[i]) && is_made_of(value, stack[first + i])) return true;
+  }
+  return false;
+}
+
 Argument argument_of(const torch::jit::Stack& stack, const c10::FunctionSchema& schema, size_t at,
                      const std::vector<std::pair<size_t, int>>& items) {
   const c10::IValue& value = stack[stack.size() - schema.arguments().size() + at];
@@ -185,8 +215,9 @@ std::optional<std::vector<std::pair<size_t, Argument>>> ParsedInts::take_as(cons
   return taken;
 }
 
-std::vector<std::pair<size_t, Argument>> ParsedInts::take(const c10::FunctionSchema& schema,
-                                                          const torch::jit::Stack& stack) {
+std::vector<std::pair<size_t, Argument>> ParsedInts::take(
+    const c10::FunctionSchema& schema, const torch::jit::Stack& stack,
+    const std::vector<std::pair<size_t, Argument>>& known) {
   std::vector<std::pair<size_t, Argument>> taken;
   if (asked_.empty() || of_aten(schema) != name_) return taken;
   std::map<int64_t, std::vector<Place>> by_value;
@@ -197,7 +228,7 @@ std::vector<std::pair<size_t, Argument>> ParsedInts::take(const c10::FunctionSch
     bool followed = std::all_of(at.begin(), at.end(), [&](const Place& place) {
       return says_how_much(name_, schema.arguments()[place.argument].name());
     });
-    if (ids.empty() || !followed) continue;
+    if (ids.empty() || !followed || is_elsewhere(value, schema, stack, known)) continue;
     for (size_t i = 0; i < at.size(); ++i) found[at[i].argument].emplace_back(at[i].item, ids[i]);
     auto is_it = [value = value](const Asked& one) { return one.value == value; };
     asked_.erase(std::remove_if(asked_.begin(), asked_.end(), is_it), asked_.end());

@@ -36,9 +36,11 @@ class ParsedInts {
   std::vector<int> asked() const;
   // This one went to no argument.
   void leave(int id);
-  // The arguments of an operator that some of them went to, and those that are left.
+  // The arguments of an operator that some of them went to, and those that are left. `known` are arguments
+  // that are numbers whose origin is known.
   std::vector<std::pair<size_t, Argument>> take(const c10::FunctionSchema& schema,
-                                                const torch::jit::Stack& stack);
+                                                const torch::jit::Stack& stack,
+                                                const std::vector<std::pair<size_t, Argument>>& known);
   // The same as in the step that has run, whatever values are alike now. None where that cannot be.
   std::optional<std::vector<std::pair<size_t, Argument>>> take_as(const Step& then,
                                                                   const c10::FunctionSchema& schema,

@@ -988,6 +988,7 @@ void Recorder::follow_numbers(bool sizes, bool arguments) {
     if (!feeding()) return {};
     return feeding_.reads(id, number);
   };
+  owner.at_exit = [this] { return feeding() && feeding_.at_exit(); };
   owner.then = [this]() -> const Step* { return feeding() ? &feeding_.expected() : nullptr; };
   sizes_.follow_numbers(std::move(owner));
   program_->follows_numbers = true;
