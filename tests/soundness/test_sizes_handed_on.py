@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from tests.soundness.runner import Cases, call, check
+from tests.soundness.runner import Cases, Holder, call, check
 
 cases = Cases()
 SIZES = (3, 5, 7, 1, 0, 2, 11, 3, 4, 8, 9, 6)
@@ -275,6 +275,19 @@ def test_a_value_beside_an_int_that_is_equal_at_one_call(first):
         return trace(fn), [call(*one) for one in (first, *others)], lambda: total
 
     check(make, hits=1)
+
+
+@cases(hits=1)
+def read_in_another_order(trace):
+    """Those on which the size of a result hangs are read by the arguments, others as the parser asks for them."""
+    state = Holder(count=torch.zeros(1))
+
+    def fn(columns, rows):
+        state.count.add_(1)
+        return torch.triu_indices(rows, columns, offset=rows - 1)
+
+    windows = ((3, 2), (3, 2), (2, 1), (1, 1), (2, 3), (2, 2), (1, 1), (2, 2), (3, 3), (4, 3))
+    return trace(fn), [call(*one) for one in windows], lambda: state.count
 
 
 @cases.parametrize()

@@ -666,14 +666,18 @@ std::vector<std::pair<size_t, Argument>> NumberRecorder::take_parsed(
     const c10::FunctionSchema& schema, const torch::jit::Stack& stack,
     const std::vector<std::pair<size_t, Argument>>& known) {
   const std::vector<int> asked = parsed_.asked();
-  for (int id : asked) {
+  auto was_read = [&](int id) {
     const Number& number = (*this)[id];
     // The one number that there is, which an operator gave, is followed from the exit on, as the next
-    // recording may know that it says how much. Others are read in the order in which they were.
+    // recording may know that it says how much.
     bool goes_on = asked.size() == 1 && number.comes_later() && owner_.at_exit();
-    if (goes_on || !owner_.asked(id, number).value_or(false)) continue;
-    read(id);
-    parsed_.leave(id);
+    return !goes_on && owner_.asked(id, number).value_or(false);
+  };
+  // In the order in which they were.
+  for (size_t i = 0; i < asked.size(); ++i) {
+    auto next = std::find_if(asked.begin(), asked.end(), was_read);
+    if (next == asked.end()) break;
+    read(*next);
   }
   if (const Step* then = owner_.then())
     if (auto taken = parsed_.take_as(*then, schema, stack)) return *std::move(taken);

@@ -34,8 +34,6 @@ class ParsedInts {
   std::vector<int> end();
   // The ids that were asked for so far, in their order.
   std::vector<int> asked() const;
-  // This one went to no argument.
-  void leave(int id);
   // The arguments of an operator that some of them went to, and those that are left. `known` are arguments
   // that are numbers whose origin is known.
   std::vector<std::pair<size_t, Argument>> take(const c10::FunctionSchema& schema,
@@ -47,6 +45,8 @@ class ParsedInts {
                                                                   const torch::jit::Stack& stack);
 
  private:
+  // It went to an argument.
+  void leave(int id);
   struct Asked {
     int id;
     int64_t value;
