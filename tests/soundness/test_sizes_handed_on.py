@@ -279,7 +279,7 @@ def test_a_value_beside_an_int_that_is_equal_at_one_call(first):
 
 @cases(hits=1)
 def read_in_another_order(trace):
-    """Those on which the size of a result hangs are read by the arguments, others as the parser asks for them."""
+    """What the size of a result hangs on is read by the arguments, what is in doubt as the parser asks."""
     state = Holder(count=torch.zeros(1))
 
     def fn(columns, rows):
