@@ -12,6 +12,7 @@
 #include "support/firsts.h"
 #include "torch/autograd_graph.h"
 #include "torch/memory.h"
+#include "torch/storage.h"
 
 namespace lazytrace {
 
@@ -38,51 +39,49 @@ void work_out_all(const Numbers& numbers, NumberValues* values) {
 
 namespace {
 
+// Calls `use` with each tensor that was there before the call, and with its gradient, which may be undefined,
+// until it gives false.
+template <class Use>
+bool each_tensor(const Plan& plan, const std::vector<at::Tensor>& registers, Use use) {
+  static const at::Tensor none;
+  auto use_both = [&](int reg) {
+    const at::Tensor& tensor = registers[reg];
+    return use(tensor) && use(tensor.defined() && tensor.is_leaf() ? tensor.grad() : none);
+  };
+  const std::vector<int>& captures = plan.program().captures;
+  return std::all_of(plan.used.begin(), plan.used.end(), use_both) &&
+         std::all_of(captures.begin(), captures.end(), use_both);
+}
+
 // Calls `use` with a number for each of the addresses that sharing_of() compares, until it gives false.
 template <class Use>
 bool each_shared(const Plan& plan, const std::vector<at::Tensor>& registers, Use use) {
-  const Program& program = plan.program();
-  Firsts firsts(6 * (plan.used.size() + program.captures.size()));
+  Firsts firsts(6 * (plan.used.size() + plan.program().captures.size()));
   int next = 0;
-  auto note = [&](const at::Tensor& tensor) {
+  return each_tensor(plan, registers, [&](const at::Tensor& tensor) {
     bool memory = tensor.defined() && tensor.has_storage();
     int number = next++;
-    return use(firsts.of(memory ? tensor.storage().unsafeGetStorageImpl() : nullptr, 0, number)) &&
+    return use(firsts.of(storage_of(tensor), 0, number)) &&
            use(firsts.of(memory ? tensor.const_data_ptr() : nullptr, 1, number)) &&
            use(firsts.of(tensor.defined() ? version_counter_of(tensor) : nullptr, 2, number));
-  };
-  static const at::Tensor none;
-  auto note_both = [&](int reg) {
-    const at::Tensor& tensor = registers[reg];
-    return note(tensor) && note(tensor.defined() && tensor.is_leaf() ? tensor.grad() : none);
-  };
-  return std::all_of(plan.used.begin(), plan.used.end(), note_both) &&
-         std::all_of(program.captures.begin(), program.captures.end(), note_both);
+  });
 }
 
 }  // namespace
 
 // Most programs have torch's memory alone, which is asked first.
 bool storages_overlap(const Plan& plan, const std::vector<at::Tensor>& registers) {
-  auto each = [&](auto use) {
-    auto note = [&](const at::Tensor& tensor) {
-      if (tensor.defined() && tensor.has_storage() && tensor.storage())
-        use(tensor.storage().unsafeGetStorageImpl());
-    };
-    auto note_both = [&](int reg) {
-      const at::Tensor& tensor = registers[reg];
-      note(tensor);
-      if (tensor.defined() && tensor.is_leaf()) note(tensor.grad());
-    };
-    for (int reg : plan.used) note_both(reg);
-    for (int reg : plan.program().captures) note_both(reg);
-  };
-  bool foreign = false;
-  each([&](const c10::StorageImpl* one) { foreign |= is_foreign(one); });
-  if (!foreign) return false;
-  Memories memories;
-  each([&](const c10::StorageImpl* one) { memories.note(one); });
-  return memories.overlap();
+  bool own = each_tensor(plan, registers, [](const at::Tensor& tensor) {
+    const c10::StorageImpl* storage = storage_of(tensor);
+    return !storage || !is_foreign(storage);
+  });
+  if (own) return false;
+  std::vector<const c10::StorageImpl*> storages;
+  each_tensor(plan, registers, [&](const at::Tensor& tensor) {
+    if (const c10::StorageImpl* storage = storage_of(tensor)) storages.push_back(storage);
+    return true;
+  });
+  return any_overlap(std::move(storages));
 }
 
 std::vector<int> sharing_of(const Plan& plan, const std::vector<at::Tensor>& registers) {

@@ -648,21 +648,13 @@ bool Interpreter::ask_number(const Step& s, size_t at) {
   return true;
 }
 
-namespace {
-// Where its memory begins, and where it ends.
-std::pair<uintptr_t, uintptr_t> range_of(const c10::StorageImpl* storage) {
-  auto begin = reinterpret_cast<uintptr_t>(storage->data());
-  return {begin, begin ? begin + storage->nbytes() : begin};
-}
-}  // namespace
-
 // Whether an entry shows memory of an argument or of captured state, or of a gradient of one.
 bool Interpreter::shows_outer(const Flattened& flattened) {
   if (!taken_) {
     taken_ = std::make_unique<Taken>();
     auto note = [&](const at::Tensor& tensor) {
-      if (!tensor.defined() || !tensor.has_storage()) return;
-      const auto* storage = tensor.storage().unsafeGetStorageImpl();
+      const auto* storage = storage_of(tensor);
+      if (!storage) return;
       // Of arrays of numpy another storage may be the same memory.
       if (taken_->outer.insert(storage).second) taken_->ranges.push_back(range_of(storage));
     };
@@ -678,9 +670,9 @@ bool Interpreter::shows_outer(const Flattened& flattened) {
     if (!is_tensor(leaf)) return false;
     const at::Tensor& tensor = THPVariable_Unpack(leaf);
     if (!tensor.has_storage()) return true;
-    auto [begin, end] = range_of(tensor.storage().unsafeGetStorageImpl());
-    auto overlaps = [&](const auto& one) { return one.first < end && begin < one.second; };
-    return taken_->outer.count(tensor.storage().unsafeGetStorageImpl()) ||
+    const auto* storage = tensor.storage().unsafeGetStorageImpl();
+    auto overlaps = [range = range_of(storage)](const MemoryRange& one) { return overlap(one, range); };
+    return taken_->outer.count(storage) ||
            std::any_of(taken_->ranges.begin(), taken_->ranges.end(), overlaps);
   });
 }

@@ -20,6 +20,7 @@
 #include "replay/witness.h"
 #include "torch/recycler.h"
 #include "torch/shells.h"
+#include "torch/storage.h"
 
 namespace lazytrace {
 
@@ -249,7 +250,7 @@ class Interpreter {
   // Where entries of containers are taken: what memory they must not show, and those that were taken so far.
   struct Taken {
     std::unordered_set<const c10::StorageImpl*> outer;
-    std::vector<std::pair<uintptr_t, uintptr_t>> ranges;
+    std::vector<MemoryRange> ranges;
     std::vector<at::Tensor> entries;
   };
   std::unique_ptr<Taken> taken_;

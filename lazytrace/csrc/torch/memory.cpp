@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <tuple>
 
 #include "torch/record_key.h"
+#include "torch/storage.h"
 
 namespace lazytrace {
 
@@ -83,22 +83,15 @@ bool is_foreign(const c10::StorageImpl* storage) {
   return device == c10::kCUDA && deleter != c10::GetAllocator(device)->raw_deleter();
 }
 
-void Memories::note(const c10::StorageImpl* storage) {
-  auto* begin = static_cast<const char*>(storage->data());
-  if (begin && storage->nbytes() > 0) ranges_.push_back({begin, begin + storage->nbytes(), storage});
-}
-
-bool Memories::overlap() {
-  std::sort(ranges_.begin(), ranges_.end(),
-            [](const Range& a, const Range& b) { return std::tie(a.begin, a.of) < std::tie(b.begin, b.of); });
-  const char* end = nullptr;
-  const c10::StorageImpl* last = nullptr;
-  for (const Range& one : ranges_) {
-    if (one.of != last && one.begin < end) return true;
-    end = std::max(end, one.end);
-    last = one.of;
-  }
-  return false;
+bool any_overlap(std::vector<const c10::StorageImpl*> storages) {
+  std::sort(storages.begin(), storages.end());
+  storages.erase(std::unique(storages.begin(), storages.end()), storages.end());
+  std::vector<MemoryRange> ranges;
+  for (const c10::StorageImpl* storage : storages)
+    if (MemoryRange range = range_of(storage); range.first < range.second) ranges.push_back(range);
+  std::sort(ranges.begin(), ranges.end());
+  // If any two overlap, two do that lie side by side in this order.
+  return std::adjacent_find(ranges.begin(), ranges.end(), overlap) != ranges.end();
 }
 
 int64_t version_of(const at::Tensor& tensor) { return tensor.is_inference() ? 0 : tensor._version(); }

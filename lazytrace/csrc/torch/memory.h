@@ -18,20 +18,9 @@ bool same_memory(const c10::Storage& a, const c10::Storage& b);
 at::Tensor without_repeats(const at::Tensor& tensor);
 // Whether two tensors of one dtype, size and device hold the same bits.
 bool same_bits(const at::Tensor& a, const at::Tensor& b);
-// Which memories there are: whether some of them show the same by storages of their own, as tensors of arrays
-// of numpy and of dlpack do.
-class Memories {
- public:
-  void note(const c10::StorageImpl* storage);
-  bool overlap();
-
- private:
-  struct Range {
-    const char *begin, *end;
-    const c10::StorageImpl* of;
-  };
-  std::vector<Range> ranges_;
-};
+// Whether some of these storages, of which one may be there more than once, show the same memory, as those of
+// arrays of numpy and of dlpack do.
+bool any_overlap(std::vector<const c10::StorageImpl*> storages);
 // Whether torch has not got it for this storage alone.
 bool is_foreign(const c10::StorageImpl* storage);
 // How often its memory was written to, as far as torch counts that: tensors of inference mode have no count.

@@ -3,10 +3,24 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
+#include <utility>
+
 namespace lazytrace {
 
 inline c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+}
+
+// Where its memory begins, and where it ends. Arrays of numpy that show the same memory have storages of
+// their own.
+using MemoryRange = std::pair<uintptr_t, uintptr_t>;
+inline MemoryRange range_of(const c10::StorageImpl* storage) {
+  auto begin = reinterpret_cast<uintptr_t>(storage->data());
+  return {begin, begin ? begin + storage->nbytes() : begin};
+}
+inline bool overlap(const MemoryRange& a, const MemoryRange& b) {
+  return a.first < b.second && b.first < a.second;
 }
 
 // Whether two tensors show the same elements of the same memory.

@@ -133,21 +133,15 @@ void Origins::outlives(const at::Tensor& tensor) {
   meets_drawn_ |= drawn || meets(drawn_ranges_, range_of(storage));
 }
 
-// Arrays of numpy that show the same memory have storages of their own.
-Origins::Range Origins::range_of(const c10::StorageImpl* storage) {
-  auto begin = reinterpret_cast<uintptr_t>(storage->data());
-  return {begin, begin ? begin + storage->nbytes() : begin};
-}
-
-bool Origins::meets(const std::vector<Range>& ranges, const Range& range) {
-  auto overlaps = [&](const Range& one) { return one.first < range.second && range.first < one.second; };
-  return std::any_of(ranges.begin(), ranges.end(), overlaps);
+bool Origins::meets(const std::vector<MemoryRange>& ranges, const MemoryRange& range) {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [&](const MemoryRange& one) { return overlap(one, range); });
 }
 
 bool Origins::draw(const at::Tensor& tensor) {
   auto* storage = storage_of(tensor);
   if (!storage || (external_.count(storage) && !drawn_.count(storage))) return false;
-  Range range = range_of(storage);
+  MemoryRange range = range_of(storage);
   if (meets(outer_ranges_, range)) return false;
   drawn_ranges_.push_back(range);
   external_.emplace(storage, tensor.storage().getWeakStorageImpl());

@@ -107,10 +107,8 @@ class Origins {
   std::unordered_map<c10::StorageImpl*, c10::weak_intrusive_ptr<c10::StorageImpl>> external_;
   std::unordered_set<c10::StorageImpl*> drawn_;  // among them
   // The memory of all of these and of the others, by address.
-  using Range = std::pair<uintptr_t, uintptr_t>;
-  static Range range_of(const c10::StorageImpl* storage);
-  static bool meets(const std::vector<Range>& ranges, const Range& range);
-  std::vector<Range> outer_ranges_, drawn_ranges_;
+  static bool meets(const std::vector<MemoryRange>& ranges, const MemoryRange& range);
+  std::vector<MemoryRange> outer_ranges_, drawn_ranges_;
   bool meets_drawn_ = false;
   AutogradGraph::Nodes histories_;
   std::vector<at::Tensor> data_of_;
