@@ -284,6 +284,11 @@ bool Provenance::lasting(int root) const {
           is_enum_member(holder));  // which its class holds
 }
 
+bool Provenance::outlasts(int node) const {
+  int root = tree_->root_of(node);
+  return (*tree_)[root].access != Access::Weak || lasting(root);
+}
+
 // Beyond its class: what it is says nothing of what it holds.
 bool Provenance::is_looked_into(int node) const {
   bool whole = (*tree_)[node].length >= 0 || structural(node);

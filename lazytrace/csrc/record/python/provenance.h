@@ -93,6 +93,8 @@ class Provenance {
   }
   // Whether a weak root outlives the call for sure: a module, a class, a function or a member of an enum.
   bool lasting(int root) const;
+  // Whether what leads to the object of this node does: an argument, state, or such a weak root.
+  bool outlasts(int node) const;
 
   // A read leaves a guard for what was found.
   void read_child(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value) {

@@ -159,8 +159,7 @@ void StateWrites::write_again(Effect::Kind kind, PyObject* object, PyObject* con
   if (node < 0) return write(object, what);
   if (kind == Effect::Kind::Attribute && container != object)
     node = provenance_->owner_of_namespace(object, container);
-  int root = tree_->root_of(node);
-  if ((*tree_)[root].access == Access::Weak && !provenance_->lasting(root)) return write(object, what);
+  if (!provenance_->outlasts(node)) return write(object, what);
   if (log_->took_over(container)) return rewrite(object, what);
   Guard& guard = (*tree_)[node];
   if (kind == Effect::Kind::Item && !PyUnicode_CheckExact(key)) containers_->fix_keys(container);
@@ -218,8 +217,9 @@ bool StateWrites::changes_nothing(int owner, Access access, PyObject* key, Py_ss
          !provenance_->follows(owner, access, key, index);
 }
 
-// An entry that the call has added to a dict is as if it had never been there once it is taken away again.
-// What Python code of a step has seen of it would have to be taken away before the next one.
+// An entry that the call has added to a dict is as if it had never been there once it is taken away again;
+// one that was there before moves, if it comes again. What Python code of a step has seen of it would have to
+// be taken away before the next one.
 bool StateWrites::take_back(PyObject* dict, PyObject* key) {
   Writes::Write* added = log_->find_entry(dict, key);
   if (!added || added->is_taken_back() || added->shown) return false;
@@ -250,9 +250,8 @@ bool is_of_module(PyObject* dict) {
 // dicts all is written at the end.
 bool StateWrites::can_take_out(int owner, PyObject* dict) const {
   if (owner < 0 || recorder_->inside_operator() || provenance_->touched_count()) return false;
-  int root = tree_->root_of(owner);
-  bool lasts = (*tree_)[root].access != Access::Weak || provenance_->lasting(root);
-  return lasts && PyDict_CheckExact(dict) && !is_of_module(dict) && !log_->took_over(dict);
+  return provenance_->outlasts(owner) && PyDict_CheckExact(dict) && !is_of_module(dict) &&
+         !log_->took_over(dict);
 }
 
 bool StateWrites::is_namespace(PyObject* dict) const {
@@ -268,10 +267,18 @@ bool StateWrites::pop_name(PyObject* dict, PyObject* name, Wording what) {
   if (!plain || (held && (PyLong_CheckExact(held) || PyFloat_Check(held)))) return false;
   containers_->read_dict_item(dict, name);
   if (!held) return true;
-  if (log_->wrote(dict, name)) containers_->read_as_namespace(dict);
-  if (!take_out_of_namespace(Effect::Kind::Item, provenance_->known(dict), dict, name, what))
-    write(dict, what);
+  if (!delete_entry(dict, name, what)) write(dict, what);
   return true;
+}
+
+// What the call has added to a dict, or a name of an object.
+bool StateWrites::delete_entry(PyObject* dict, PyObject* key, Wording what) {
+  if (log_->find_entry(dict, key)) {
+    containers_->read_as_namespace(dict);
+    return take_back(dict, key);
+  }
+  if (!is_namespace(dict)) return false;
+  return take_out_of_namespace(Effect::Kind::Item, provenance_->known(dict), dict, key, what);
 }
 
 // An entry that was there before the call: when it comes again it lies behind the others.
@@ -492,8 +499,7 @@ bool is_all(PyObject* key) {
 bool StateWrites::takes_entry(PyObject* container, int node) const {
   if (provenance_->structural(node) || provenance_->touched(container) || log_->took_over(container))
     return false;
-  int root = tree_->root_of(node);
-  if ((*tree_)[root].access == Access::Weak && !provenance_->lasting(root)) return false;
+  if (!provenance_->outlasts(node)) return false;
   // How many a dict has was read, and may be others now.
   if (PyList_CheckExact(container) ? lists_->is(container) : (*tree_)[node].length >= 0) return false;
   return std::all_of(log_->all().begin(), log_->all().end(), [&](const Writes::Write& write) {
@@ -603,13 +609,8 @@ void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
   }
   if (value && PyList_CheckExact(object) && PyLong_CheckExact(key))
     return write_list_item(object, key, value, said);
-  if (!value && PyDict_CheckExact(object) && PyUnicode_CheckExact(key) && log_->find_entry(object, key)) {
-    containers_->read_as_namespace(object);
-    if (take_back(object, key)) return;
-  }
-  bool names = !value && is_namespace(object) && !log_->wrote(object, key);
-  if (names && take_out_of_namespace(Effect::Kind::Item, provenance_->known(object), object, key, said))
-    return;
+  bool entry = !value && PyDict_CheckExact(object) && PyUnicode_CheckExact(key);
+  if (entry && delete_entry(object, key, said)) return;
   // All that was there goes, whatever it was.
   rewrite(object, said, !value && is_all(key) && PyList_CheckExact(object));
 }

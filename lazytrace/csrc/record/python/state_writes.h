@@ -101,6 +101,7 @@ class StateWrites {
   bool read_as_other_number(int node, PyObject* key) const;
   bool take_back(PyObject* dict, PyObject* key);
   bool can_take_out(int owner, PyObject* dict) const;
+  bool delete_entry(PyObject* dict, PyObject* key, Wording what);
   bool take_out_of_namespace(Effect::Kind kind, int owner, PyObject* dict, PyObject* key, Wording what);
   void read_shared_namespace(PyObject* object, PyObject* dict);
   void delete_in_namespace(PyObject* object, PyObject* name, Wording what);

@@ -385,8 +385,7 @@ bool ContainerReads::can_take_over(PyObject* object) const {
   if (lists_->is(object) || provenance_->touched(object)) return false;
   // Where an entry lay that was taken out is not known any more: by this way it is no namespace.
   if (log_->moved_in(object)) return false;
-  int root = tree_->root_of(node);
-  if ((*tree_)[root].access == Access::Weak && !provenance_->lasting(root)) return false;
+  if (!provenance_->outlasts(node)) return false;
   if (PyList_CheckExact(object)) return true;
   bool plain = PyDict_CheckExact(object) || PyODict_CheckExact(object) || is_default_dict(object) ||
                is_counter(object);
