@@ -22,7 +22,7 @@ import types
 import unittest
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +296,11 @@ def compare(path: Path, script: str = __file__) -> Counter[str]:
     return counts
 
 
+def line(name: str, cells: Iterable[object]) -> str:
+    """A row of the table."""
+    return "".join(f"{cell:>16}" for cell in (name[:15], *cells))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("tests", type=Path, help="the folder test/dynamo of a checkout of pytorch")
@@ -306,9 +311,9 @@ def main() -> int:
         if (path := options.tests / name).exists():
             rows[name] = compare(path)
     heads = ("passed", "failed", "crashed", "missing", "not comparable")
-    print("".join(f"{head:>16}" for head in ("", *heads)))
+    print(line("", heads))
     for name, counts in rows.items():
-        print(f"{name[:15]:>16}" + "".join(f"{counts[head]:16d}" for head in heads))
+        print(line(name, (counts[head] for head in heads)))
     return int(any(counts[head] for counts in rows.values() for head in heads[1:4]))
 
 

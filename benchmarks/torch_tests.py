@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from peer_tests import Teller, compare, flat
+from peer_tests import Teller, compare, flat, line
 
 RUNS = 6
 LONGEST = 4  # statements of a function
@@ -56,14 +56,18 @@ def is_plain(statement: ast.stmt) -> bool:
     return not (isinstance(statement, ast.Expr) and isinstance(statement.value, (ast.Constant, ast.Name)))
 
 
-def scope(statements: Sequence[ast.stmt]) -> symtable.SymbolTable:
-    """The names of a function with these statements."""
-    source = ast.unparse(ast.Module([_function("f", [], list(statements))], []))
-    return symtable.symtable(source, "block", "exec").get_children()[0]
+def scope(function: ast.FunctionDef) -> symtable.SymbolTable:
+    """The names of a function."""
+    return symtable.symtable(ast.unparse(function), "test", "exec").get_children()[0]
 
 
-def _function(name: str, params: Sequence[str], body: list[ast.stmt]) -> ast.FunctionDef:
-    args = ast.arguments([], [ast.arg(p) for p in params], None, [], [], None, [])
+def parameters(names: Sequence[str] = ()) -> ast.arguments:
+    """By place, without defaults."""
+    return ast.arguments([], [ast.arg(name) for name in names], None, [], [], None, [])
+
+
+def function(name: str, args: ast.arguments, body: list[ast.stmt]) -> ast.FunctionDef:
+    """Without decorators."""
     made = ast.FunctionDef(name, args, body, [], None)
     made.type_params = []  # type: ignore[attr-defined]
     return ast.fix_missing_locations(made)
@@ -97,8 +101,8 @@ class Cutter(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
         if not node.name.startswith("test"):
             return node
-        inner = symtable.symtable(ast.unparse(undecorated(node)), "test", "exec").get_children()[0]
-        self.own = {s.get_name() for s in inner.get_symbols() if s.is_local() or s.is_parameter()}
+        table = scope(function(node.name, node.args, node.body))
+        self.own = {s.get_name() for s in table.get_symbols() if s.is_local() or s.is_parameter()}
         self.rebound = {
             name for n in ast.walk(node) if isinstance(n, (ast.Nonlocal, ast.Global)) for name in n.names
         }
@@ -120,22 +124,23 @@ class Cutter(ast.NodeTransformer):
             if is_plain(statement):
                 run = [statement]
                 continue
-            for field in ("body", "orelse", "finalbody"):
-                if isinstance(statement, (ast.If, ast.For, ast.While, ast.With, ast.Try)):
-                    setattr(statement, field, self.cut(getattr(statement, field, [])))
+            if isinstance(statement, (ast.If, ast.For, ast.While, ast.With, ast.Try)):
+                for field in ("body", "orelse", "finalbody"):
+                    if hasattr(statement, field):
+                        setattr(statement, field, self.cut(getattr(statement, field)))
             out.append(statement)
         return out
 
     def call(self, run: list[ast.stmt]) -> list[ast.stmt]:
         """A run as a function, and what calls it."""
-        table = scope(run)
+        table = scope(function("f", parameters(), run))
         kept = sorted(s.get_name() for s in table.get_symbols() if s.is_assigned())
         if self.rebound.intersection(kept) or not self.own.issuperset(kept):
             return run
         params = sorted((found_outside(table) | (read_first(run) & set(kept))) & self.own)
         result = ast.Tuple([ast.Name(n, ast.Load()) for n in kept], ast.Load())
         name = f"{PREFIX}_{len(self.blocks)}"
-        self.blocks.append(_function(name, params, [*run, ast.Return(result)]))
+        self.blocks.append(function(name, parameters(params), [*run, ast.Return(result)]))
         called = ast.Call(
             ast.Name(CALLED, ast.Load()),
             [ast.Name(name, ast.Load()), *(ast.Name(p, ast.Load()) for p in params)],
@@ -145,13 +150,6 @@ class Cutter(ast.NodeTransformer):
             return [ast.fix_missing_locations(ast.copy_location(ast.Expr(called), run[0]))]
         target = ast.Tuple([ast.Name(n, ast.Store()) for n in kept], ast.Store())
         return [ast.fix_missing_locations(ast.copy_location(ast.Assign([target], called), run[0]))]
-
-
-def undecorated(node: ast.FunctionDef) -> ast.Module:
-    """A function alone, for the table of its names."""
-    made = ast.FunctionDef(node.name, node.args, node.body, [], None)
-    made.type_params = []  # type: ignore[attr-defined]
-    return ast.Module([ast.fix_missing_locations(ast.copy_location(made, node))], [])
 
 
 class Cut(importlib.abc.SourceLoader):
@@ -232,8 +230,7 @@ class Often(unittest.TestResult):
         self._bad(lambda: self.to.addSkip(test, reason))
 
     def addFailure(self, test: Any, err: Any) -> None:
-        text = err
-        self._bad(lambda: self.to.addFailure(test, text))
+        self._bad(lambda: self.to.addFailure(test, err))
 
     addError = addFailure
 
@@ -291,11 +288,11 @@ def main() -> int:
     parser.add_argument("files", nargs="+", help="names of files in it, or patterns such as nn/*.py")
     options = parser.parse_args()
     heads = ("passed", "failed", "crashed", "missing", "not comparable", "hits", "recordings", "eager")
-    print("".join(f"{head:>16}" for head in ("", *heads)))
+    print(line("", heads))
     wrong = 0
     for path in chosen(options.tests, options.files):
         counts = compare(path, __file__)
-        print(f"{path.name[:15]:>16}" + "".join(f"{counts[head]:16d}" for head in heads), flush=True)
+        print(line(path.name, (counts[head] for head in heads)), flush=True)
         wrong += sum(counts[head] for head in heads[1:4])
     return int(wrong > 0)
 
