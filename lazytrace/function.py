@@ -139,7 +139,7 @@ class Handle:
         [('x', 1), ('k', 2)]
         """
         found = self._engine.parameters
-        named = found.named((*self._receiver, *args), kwargs) if found is not None else []
+        named = found.named((*self._receiver, *args), kwargs, values=True) if found is not None else []
         return named[bool(self._receiver) :]
 
     def freeze(self, *, state: bool = False) -> None:

@@ -67,7 +67,8 @@ void bind_signature(py::module_& m) {
            py::arg("names"), py::arg("positional_only"), py::arg("positional"), py::arg("star"),
            py::arg("double_star"), py::arg("code"), py::arg("unread") = std::vector<std::string>())
       .def("bind",
-           py::overload_cast<py::object, py::tuple, py::dict, py::object>(&lt::Signature::bind, py::const_));
+           py::overload_cast<py::object, py::tuple, py::dict, py::object>(&lt::Signature::bind, py::const_))
+      .def("take_as_state", &lt::Signature::take_as_state, py::arg("name"));
   m.def("describe_ambient", &lt::describe_ambient);
   m.def("usual_ambient", &lt::usual_ambient);
   m.def("reads_ambient", &lt::reads_ambient);
@@ -117,6 +118,7 @@ void bind_trace(py::module_& m) {
       .def("output_registers", &lt::Trace::output_registers)
       .def("data", &lt::Trace::data)
       .def("found", &lt::Trace::found)
+      .def("changed_roots", &lt::Trace::changed_roots)
       .def_property_readonly("guards", &lt::Trace::guards)
       .def_property_readonly("unguarded", &lt::Trace::unguarded)
       .def("promise", &lt::Trace::promise)

@@ -355,6 +355,10 @@ class Attempt:
             self._reject(recorded, reason, resume, loose, site)
         else:
             self._keep(trace, search, reasons, start, recorded.seconds, site)
+            for root in trace.native.changed_roots():
+                path = search.names[root]
+                if length := search.words.get(f"len({path})"):
+                    self.parameters.take_changed(path, length)
         self._measure(recorded, trace, reason, start, site, bool(search.known))
         if self.owner.log.watched():
             self._tell(recorded, trace)

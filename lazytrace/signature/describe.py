@@ -136,6 +136,12 @@ class _Value(NamedTuple):
         yield path, repr(self.value) if _is_scalar(self.value) else _text(self.value)
 
 
+class StateArgument(NamedTuple):
+    """An argument of which the signature holds nothing but its class."""
+
+    value: Any
+
+
 class _Holder(NamedTuple):
     """What there is to say of a container, or of an object that is none: then it has no length."""
 
@@ -213,6 +219,8 @@ def _is_sequence(cls: type) -> bool:
 def _children(path: str, value: Any) -> Iterator[tuple[str, Any]] | None:
     """What is in a container, each with its path; None of what is no container."""
     cls = type(value)
+    if cls is StateArgument:
+        return None
     if cls is dict:
         return _items(path, dict.items(value))
     if cls is OrderedDict:
@@ -246,6 +254,9 @@ def _maker(value: Any) -> Any:
 
 
 def _walk(path: str, value: Any, depth: int = 0) -> Iterator[_Row]:
+    if type(value) is StateArgument:
+        yield path, _Holder(_name_of(value.value))
+        return
     if _is_tensor(value):
         yield path, _Look.of(value)
         return

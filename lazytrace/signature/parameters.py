@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from lazytrace._native import core
 from lazytrace.originals import BUILTINS
+from lazytrace.signature.describe import StateArgument
 
 if TYPE_CHECKING:
     from lazytrace._core import Call
@@ -99,6 +100,10 @@ class Parameters:
         self._code = plain.__code__ if plain is not None else None
         self._left_out = frozenset(self.unread().names()) if whole else frozenset()
         self.native = core.Signature(*self._shape, self._code, tuple(self._left_out))
+        # The lengths of the lists and dicts that recordings have changed, by path; the parameters that get
+        # one whose length is another by now.
+        self._lengths: dict[str, str] = {}
+        self._states: set[str] = set()
 
     def _layout(self) -> tuple[list[str], int, int, bool, bool]:
         if self._declared is None:
@@ -204,8 +209,33 @@ class Parameters:
                 all_kwargs[name] = named[name]
         return tuple(all_args), all_kwargs
 
-    def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
-        """The arguments of a call as (name, value), in the order in which the native signature walks them."""
+    def take_changed(self, path: str, length: str) -> None:
+        """A recording has changed the entries of a list or dict among the arguments, which had this length.
+
+        Where it had another one when it was changed before, the next call would not find its signature: what
+        the parameter gets is state from now on.
+
+        >>> def step(x, losses): ...
+        >>> parameters = Parameters(step)
+        >>> parameters.take_changed("losses", "0")
+        >>> parameters.take_changed("losses", "1")
+        >>> parameters.named((3, [0.5]), {})
+        [('x', 3), ('losses', StateArgument(value=[0.5]))]
+        """
+        if self._lengths.setdefault(path, length) == length:
+            return
+        name = next((name for name in self._shape[0] if path == name or path.startswith(f"{name}[")), "")
+        if name:
+            self._states.add(name)
+            self.native.take_as_state(name)
+
+    def named(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], *, values: bool = False
+    ) -> list[tuple[str, Any]]:
+        """The arguments of a call as (name, value), in the order in which the native signature walks them.
+
+        What it knows the class of alone is a `StateArgument`, unless their `values` are asked for.
+        """
         names, positional_only, positional, star, _ = self._shape
         defaults, rest = self.defaults(), dict(kwargs)
         left_out = self.left_out()
@@ -218,7 +248,8 @@ class Parameters:
             else:
                 value = defaults.get(name)
             if name not in left_out:
-                result.append((name, value))
+                state = name in self._states and type(value) in (list, dict)
+                result.append((name, StateArgument(value) if state and not values else value))
         if star:
             result += [(f"args[{i}]", value) for i, value in enumerate(args[positional:])]
         return result + list(rest.items())

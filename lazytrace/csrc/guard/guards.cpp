@@ -1608,7 +1608,7 @@ std::vector<std::string> GuardTree::differing_numbers(PyObject* const* roots, si
   for (int node : walk(roots, count, inputs, &values)) {
     const Guard& g = nodes_[node];
     PyObject* owner = g.parent >= 0 ? values.nodes[g.parent] : nullptr;
-    if (!owner || g.loose) continue;
+    if ((!owner && g.access != Access::Root) || g.loose) continue;
     PyObject* value = read(g, owner, roots, count, &values);
     PyErr_Clear();
     bool number = value && can_be_loose(node) && same_kind_of_numbers(g.value.ptr(), value);

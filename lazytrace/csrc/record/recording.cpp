@@ -102,7 +102,7 @@ Recording::Recording(Call& call, std::shared_ptr<Resume> resume, bool dynamic, b
   recorder_.has_written = [this] { return !observer_.writes().empty(); };
   observer_.comes_from(&call);
   for (size_t i = 0; i < call.roots.size(); ++i)
-    observer_.add_root(call.roots[i], static_cast<Py_ssize_t>(i), call.structural[i]);
+    observer_.add_root(call.roots[i], static_cast<Py_ssize_t>(i), call.kinds[i]);
   for (size_t i = 0; i < call.tensors.size(); ++i) {
     observer_.add_input(call.tensors[i], static_cast<int>(i));
     recorder_.add_input(call.tensor(i));

@@ -201,7 +201,7 @@ struct Signature::Flattener {
       return refuse(say(reason::TakesArray));
     }
     key->put_tag('A');
-    root(v, true);
+    root(v, Call::Root::Structure);
     auto held = py::reinterpret_steal<py::object>(THPVariable_Wrap(made));
     call->hold(held.ptr());
     call->arrays.emplace_back(v, static_cast<int>(call->tensors.size()));
@@ -227,9 +227,9 @@ struct Signature::Flattener {
   }
 
   // Guards may start from it.
-  void root(PyObject* v, bool structural) {
+  void root(PyObject* v, Call::Root kind) {
     call->roots.push_back(v);
-    call->structural.push_back(structural);
+    call->kinds.push_back(kind);
     if (changeable) call->hold(v);
   }
 
@@ -237,7 +237,7 @@ struct Signature::Flattener {
     for (PyObject* outer : open)
       if (outer == v) return refuse(say(reason::TakesCycle));
     if (open.size() > 64) return refuse(say(reason::TakesTooDeep));
-    root(v, true);
+    root(v, Call::Root::Structure);
     // The same list twice is not two lists.
     for (size_t i = 1; i + 1 < call->roots.size(); ++i)
       if (call->roots[i] == v) {
@@ -269,12 +269,21 @@ struct Signature::Flattener {
     if (is_numpy_array(v)) return array(v);
     if (PyIter_Check(v) && !PyType_HasFeature(Py_TYPE(v), Py_TPFLAGS_HEAPTYPE))
       return refuse(say(reason::TakesIterator, type_name(v)));
-    // Anything else is guarded by what the function reads of it.
-    key->put_tag('O');
+    object(v, Call::Root::Object);
+  }
+
+  // It is guarded by what the function reads of it.
+  void object(PyObject* v, Call::Root kind) {
+    key->put_tag(kind == Call::Root::Object ? 'O' : 'o');
     key->put(Py_TYPE(v));
     for (size_t i = 0; i < call->roots.size(); ++i)
       if (call->roots[i] == v) key->put(static_cast<uint32_t>(i));
-    root(v, false);
+    root(v, kind);
+  }
+
+  // What a parameter gets that may be state.
+  void state(PyObject* v, Py_ssize_t place) {
+    PyList_CheckExact(v) || PyDict_CheckExact(v) ? object(v, Call::Root::State) : passed(v, place);
   }
 };
 
@@ -289,6 +298,12 @@ Signature::Signature(std::vector<std::string> names, int positional_only, int po
     names_.push_back(py::reinterpret_steal<py::object>(PyUnicode_InternFromString(name.c_str())));
     unread_.push_back(std::find(unread.begin(), unread.end(), name) != unread.end());
   }
+  states_.resize(names_.size(), 0);
+}
+
+void Signature::take_as_state(const std::string& name) {
+  for (size_t i = 0; i < names_.size(); ++i)
+    if (PyUnicode_CompareWithASCIIString(names_[i].ptr(), name.c_str()) == 0) states_[i] = 1;
 }
 
 // Read from the function at each call: defaults can be assigned to.
@@ -406,7 +421,7 @@ bool Signature::bind(Call* call, PyObject* function, const Passed& passed, PyObj
       !same_parameters(PyFunction_GET_CODE(defaults), code_.ptr()))
     call->refuse(say(reason::OtherParameters));
   call->roots.push_back(function);
-  call->structural.push_back(false);
+  call->kinds.push_back(Call::Root::Object);
   Flattener flat(call);
   bool own_code = code_ && PyFunction_Check(defaults) && PyFunction_GET_CODE(defaults) == code_.ptr();
   if (passed.count > positional_ && !star_) return false;
@@ -432,7 +447,7 @@ bool Signature::bind(Call* call, PyObject* function, const Passed& passed, PyObj
     if (own_code && unread_[i])
       call->key.put_tag('u');
     else
-      flat.passed(value, place);
+      states_[i] ? flat.state(value, place) : flat.passed(value, place);
   }
   if (star_) {
     Py_ssize_t more = std::max<Py_ssize_t>(passed.count - positional_, 0);

@@ -65,7 +65,10 @@ class Call {
   void put_key(int loose, Key* into) const;
   // [0] the function, then what guards may start from: opaque leaves and containers
   std::vector<PyObject*> roots;
-  std::vector<char> structural;    // per root: whether the key holds its contents
+  // Of a structure the key holds the contents. Of the others the class: an object is guarded by what a
+  // recording reads of it, and so is state, which is a list or dict.
+  enum class Root : char { Object, Structure, State };
+  std::vector<Root> kinds;
   std::vector<PyObject*> tensors;  // in order of appearance
   // numpy arrays, and the numbers of the tensors that stand for them, of the same memory; held
   std::vector<std::pair<PyObject*, int>> arrays;
@@ -84,7 +87,7 @@ class Call {
   // key stays.
   void let_go() {
     roots.clear();
-    structural.clear();
+    kinds.clear();
     tensors.clear();
     arrays.clear();
     // Code that runs as they go may come here again.
@@ -99,7 +102,7 @@ class Call {
     constants.clear();
     structure_ = 0;
     roots.clear();
-    structural.clear();
+    kinds.clear();
     tensors.clear();
     arrays.clear();
     unsupported.clear();
@@ -145,6 +148,9 @@ class Signature {
   // `defaults`: the function that has them, or a dict name -> default. False where the arguments do not fit
   // (the function itself says how).
   bool bind(Call* call, PyObject* function, const Passed& passed, PyObject* defaults) const;
+  // What a list or dict holds that this parameter gets is no part of a key from now on: it is guarded as far
+  // as a recording has read it, as that of any object is. Which one it is makes no difference.
+  void take_as_state(const std::string& name);
   // The same for what *args and **kwargs have; null where they do not fit.
   std::unique_ptr<Call> bind(py::object function, py::tuple args, py::dict kwargs, py::object defaults) const;
 
@@ -154,7 +160,7 @@ class Signature {
   bool bind_rest(Flattener* flat, const Passed& passed) const;
 
   std::vector<py::object> names_;
-  std::vector<char> unread_;  // by parameter
+  std::vector<char> unread_, states_;  // by parameter
   int positional_only_, positional_;
   bool star_, double_star_;
   py::object code_;

@@ -393,7 +393,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   step.results.reserve(returns);
   for (size_t i = 0; i < returns; ++i)
     step.results.push_back(decode((*stack)[stack->size() - returns + i], step));
-  note_bases(before, *stack, &step);
+  note_bases(facts, before, *stack, &step);
   note_owner(facts, step);
   for (const c10::IValue& value : before) workload_.add(value);
   for (size_t i = 0; i < returns; ++i) workload_.add((*stack)[stack->size() - returns + i]);
@@ -473,7 +473,7 @@ void Recorder::feed_operator(const c10::OperatorHandle& op, torch::jit::Stack* s
     if (value.isTensor() && value.toTensor().defined() && !facts.view && !refilled && !step.results[i].known)
       feeding_.lent().add(value.toTensor(), step.results[i].reg);
   }
-  note_bases(arguments, *stack, &step);
+  note_bases(facts, arguments, *stack, &step);
   note_blank(facts, step, returns ? (*stack)[stack->size() - returns] : c10::IValue());
   note_owner(facts, expected);
   push(std::move(step));
@@ -571,8 +571,8 @@ void Recorder::note_in_block(const std::vector<c10::IValue>& arguments, bool tak
 }
 
 // Which results show the memory of an argument, or of a tensor in a list of them (meshgrid).
-void Recorder::note_bases(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack,
-                          Step* step) {
+void Recorder::note_bases(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments,
+                          const torch::jit::Stack& stack, Step* step) {
   c10::SmallVector<std::pair<int, at::Tensor>, 8> given;
   auto add = [&](int reg, const at::Tensor& tensor) {
     if (reg >= 0 && tensor.defined()) given.emplace_back(reg, tensor);
@@ -596,6 +596,10 @@ void Recorder::note_bases(const std::vector<c10::IValue>& arguments, const torch
     if (base == given.end()) return;
     result->base = base->first;
     result->distance = tensor.storage_offset() - base->second.storage_offset();
+    // Where it shows all of it in this call, it does at each: neither has another size, nor is it told how
+    // much.
+    bool fixed = facts.always_view && !moves_memory_ && !step->takes_numbers && !sizes_.is_loose(base->first);
+    if (fixed && same_place(tensor, base->second)) origins_.shows(tensor, base->second);
   };
   size_t first = stack.size() - step->results.size();
   bool lists = step->arguments.size() > 0 && step->arguments[0].kind == Argument::Kind::List;

@@ -351,8 +351,8 @@ class Recorder {
   void note_blank(const OperatorFacts& facts, const Step& step, const c10::IValue& made);
   void read_fed_blanks(const std::vector<c10::IValue>& arguments);
   void read_blanks(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack, size_t returns);
-  static void note_bases(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack,
-                         Step* step);
+  void note_bases(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments,
+                         const torch::jit::Stack& stack, Step* step);
   // In place. That a tensor comes to require gradients leaves it its memory.
   void note_changed_look(bool changed) {
     program_->changes_looks |= changed;

@@ -45,9 +45,9 @@ class Observer {
   void keep_turns() { writes_.keep_turns(); }
   StateWrites::Turn turn() const { return writes_.turn(); }
 
-  // Declares the function or an argument leaf; `structural`: a container whose contents the signature holds.
-  void add_root(PyObject* object, Py_ssize_t index, bool structural) {
-    provenance_.add_root(object, index, structural);
+  // Declares the function, or what is an argument or lies in one.
+  void add_root(PyObject* object, Py_ssize_t index, Call::Root kind) {
+    provenance_.add_root(object, index, kind);
   }
   void comes_from(Call* call) { provenance_.comes_from(call); }
   void add_input(PyObject* tensor, int reg) { provenance_.add_input(tensor, reg); }

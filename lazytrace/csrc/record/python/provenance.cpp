@@ -41,12 +41,16 @@ Provenance::Provenance(Recorder* recorder, GuardTree* tree) : recorder_(recorder
   asked_.reserve(256);
 }
 
-void Provenance::add_root(PyObject* object, Py_ssize_t index, bool structural) {
+void Provenance::add_root(PyObject* object, Py_ssize_t index, Call::Root kind) {
   int node = tree_->root(index);
   roots_.push_back(object);
   known_.emplace(object, node);
   hold(object);
-  if (!structural) {
+  if (kind == Call::Root::State) {
+    tree_->expect(node, object);  // its class alone
+    return follow_root(object);
+  }
+  if (kind == Call::Root::Object) {
     tree_->expect(node, object);
     read_generator(node, object);
     return PyMethod_Check(object) ? read_method(node, object) : void();

@@ -36,8 +36,8 @@ class Provenance {
   // Of this recording, among all of this process.
   uint64_t number() const { return number_; }
 
-  // Declares the function or an argument leaf; `structural`: a container whose contents the signature holds.
-  void add_root(PyObject* object, Py_ssize_t index, bool structural);
+  // Declares the function, or what is an argument or lies in one.
+  void add_root(PyObject* object, Py_ssize_t index, Call::Root kind);
   void add_input(PyObject* tensor, int reg);
   bool is_input(PyObject* tensor) const { return input_.count(tensor); }
 
@@ -181,6 +181,7 @@ class Provenance {
   void follow_state(Exchange* exchange, std::vector<std::string> names) {
     exchange_ = exchange;
     names_ = std::move(names);
+    for (PyObject* root : roots_) follow_root(root);
   }
   // Those at these paths are not.
   void leave(const std::vector<std::string>& paths) { fixed_.insert(paths.begin(), paths.end()); }
@@ -386,6 +387,11 @@ class Provenance {
   void learn(int node, PyObject* value);
   void follow_number(int node, PyObject* value);
   void follow_list(int node, PyObject* value);
+  // One that is state is followed as any other list, once it is known which shall be.
+  void follow_root(PyObject* root) {
+    int node = known(root);
+    if (recorder_->follows_state() && (*tree_)[node].expect == Expect::Type) follow_list(node, root);
+  }
   void follow_items(int node, PyObject* tuple);
   bool follow_with_another(int node, PyObject* value);
   void read_memory(int node, PyObject* array);

@@ -733,8 +733,10 @@ StateWrites::Verdict StateWrites::verdict_on_content(const Writes::Write& write)
   PyObject *value = write.value.ptr(), *original = write.original.ptr();
   bool is_there = same_content(value, original) && comes_again(write.effect.owner, original);
   if (is_there && !holds_given(value)) return Verdict::Dropped;
-  const Guard& root = (*tree_)[tree_->root_of(write.effect.owner)];
-  bool passed = root.access == Access::Root && root.index > 0;
+  const int first = tree_->root_of(write.effect.owner);
+  const Guard& root = (*tree_)[first];
+  bool state = first == write.effect.owner && root.expect == Expect::Type;
+  bool passed = root.access == Access::Root && root.index > 0 && !state;
   bool grown = PyList_Check(value) && PyList_GET_SIZE(value) > PyList_GET_SIZE(original);
   return grown && !passed ? Verdict::Refused : Verdict::Kept;
 }
