@@ -167,15 +167,15 @@ def list_in_place_operator(trace):
     return fn, [call(X())] * 4, lambda: list(s)
 
 
-# Each call changes what the next one reads.
-@cases(recordings=4)
+# Each call changes what the next one reads, which is followed in the end.
+@cases(hits=4)
 def mutable_default(trace):
     @trace
     def fn(x, seen=[]):  # noqa: B006
         seen.append(1)
         return x * len(seen)
 
-    return fn, [call(X())] * 4
+    return fn, [call(X())] * 8
 
 
 @cases(hits=2)
@@ -642,15 +642,15 @@ def keyword_order(trace):
     return fn, [call(x, a=1, b=2), call(x, a=1, b=2), call(x, b=2, a=1), call(x, b=2, a=1)]
 
 
-# Each call changes what the next one reads.
-@cases(recordings=3)
+# Each call changes what the next one reads, which is followed in the end.
+@cases(hits=4)
 def argument_list_appended(trace):
     def fn(items, x):
         items.append(x * 2)
         return len(items)
 
     items = []
-    return trace(fn), [call(items, X())] * 3, lambda: list(items)
+    return trace(fn), [call(items, X())] * 8, lambda: list(items)
 
 
 @cases(hits=3)
