@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import threading
 
-import pytest
 import torch
 from torch import nn
 
 import lazytrace
-from tests.soundness.runner import Cases, Holder, X, call, check
+from tests.soundness.runner import Cases, X, call, check
 
 cases = Cases()
 
