@@ -4,7 +4,9 @@ results of each step. From the second length on they are guarded as state is, an
 
 from __future__ import annotations
 
+import random
 import threading
+from collections import deque
 
 import torch
 from torch import nn
@@ -147,6 +149,60 @@ def the_first_goes_when_there_are_four(trace):
         return torch.stack(results).sum(0)
 
     return growing(trace, body, count=14)
+
+
+# ---------------------------------------------------------------- deques
+@cases(hits=6)
+def a_deque_with_a_mean(trace):
+    def body(x, window):
+        window.append(x.sum().item())
+        return x * (sum(window) / len(window))
+
+    return growing(trace, body, lambda: deque(maxlen=3), count=12)
+
+
+@cases(hits=6)
+def a_deque_whose_end_is_read(trace):
+    """Its entries are of other kinds at some calls."""
+
+    def body(x, window):
+        return x + window[-1]
+
+    window = deque([1.5])
+    steps = [call(X(3) * k, window) for k in range(1, 12)]
+    steps[5:5] = [lambda: window.append(X(3))]
+    steps[8:8] = [lambda: window.append(2)]
+    return trace(body), steps, lambda: list(window)
+
+
+@cases(hits=8)
+def one_of_two_deques(trace):
+    def step(x, window):
+        window.append(x * 2)
+        return window[0] + len(window)
+
+    a, b = deque(maxlen=3), deque(maxlen=5)
+    return trace(step), [call(X(3) * k, (a, b)[k % 3 > 1]) for k in range(20)], lambda: (list(a), list(b))
+
+
+@cases(hits=8)
+def a_memory_that_is_sampled(trace):
+    def step(x, memory):
+        memory.append((x, x * 2))
+        first, second = zip(*random.sample(memory, 3), strict=True)
+        return torch.stack(first) + torch.stack(second)
+
+    memory = deque([(X(3) * k, X(3)) for k in range(6)], maxlen=9)
+    return trace(step), [call(X(3) * k, memory) for k in range(1, 20)]
+
+
+@cases(hits=4)
+def a_list_where_a_deque_was(trace):
+    def step(x, window):
+        return x + window[-1]
+
+    a, b = deque([1.0, 2.0]), [3.0, 4.0]
+    return trace(step), [call(X(3) * k, (a, a, a, a, b, b, a, b, a, b)[k]) for k in range(10)]
 
 
 # ---------------------------------------------------------------- which one it is

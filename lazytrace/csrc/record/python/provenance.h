@@ -387,10 +387,9 @@ class Provenance {
   void learn(int node, PyObject* value);
   void follow_number(int node, PyObject* value);
   void follow_list(int node, PyObject* value);
-  // One that is state is followed as any other list, once it is known which shall be.
+  // A list that is state is followed as any other is, and so is a deque, once it is known which shall be.
   void follow_root(PyObject* root) {
-    int node = known(root);
-    if (recorder_->follows_state() && (*tree_)[node].expect == Expect::Type) follow_list(node, root);
+    if (recorder_->follows_state()) follow_list(known(root), root);
   }
   void follow_items(int node, PyObject* tuple);
   bool follow_with_another(int node, PyObject* value);
