@@ -118,7 +118,6 @@ void bind_trace(py::module_& m) {
       .def("output_registers", &lt::Trace::output_registers)
       .def("data", &lt::Trace::data)
       .def("found", &lt::Trace::found)
-      .def("changed_roots", &lt::Trace::changed_roots)
       .def_property_readonly("guards", &lt::Trace::guards)
       .def_property_readonly("unguarded", &lt::Trace::unguarded)
       .def("promise", &lt::Trace::promise)

@@ -342,7 +342,8 @@ class Attempt:
         start = perf_counter()
         loose = resume.loose if resume is not None else self._looseness()
         state = self._followed_state(search.names, loose, fed=resume is not None)
-        recorded = self._run_recording(resume, loose, state, search.names, site, start)
+        with self.parameters.watched(self.args, self.kwargs):
+            recorded = self._run_recording(resume, loose, state, search.names, site, start)
         native, trace, reason = recorded.native, None, unkept
         if native is not None:
             key = key or (self.key if recorded.wrong or unkept.path else self._key_for(native, loose))
@@ -355,10 +356,6 @@ class Attempt:
             self._reject(recorded, reason, resume, loose, site)
         else:
             self._keep(trace, search, reasons, start, recorded.seconds, site)
-            for root in trace.native.changed_roots():
-                path = search.names[root]
-                if length := search.words.get(f"len({path})"):
-                    self.parameters.take_changed(path, length)
         self._measure(recorded, trace, reason, start, site, bool(search.known))
         if self.owner.log.watched():
             self._tell(recorded, trace)

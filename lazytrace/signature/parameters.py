@@ -6,7 +6,8 @@ import dis
 import inspect
 import itertools
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lazytrace._native import core
@@ -52,6 +53,21 @@ def calls_first_argument(code: types.CodeType) -> bool:
     steps = [(i.opname, i.argval) for i in dis.get_instructions(code)]
     first = ("LOAD_FAST", code.co_varnames[0]) if code.co_argcount else None
     return any(before == ("PUSH_NULL", None) and step == first for before, step in itertools.pairwise(steps))
+
+
+_CHANGEABLE = (list, dict)
+
+
+def _lengths(container: list[Any] | dict[Any, Any], met: set[int]) -> Iterator[int]:
+    """How long a list or dict is, and those are that lie in it, each of them once."""
+    if id(container) in met:
+        return
+    met.add(id(container))
+    yield len(container)
+    values = container if type(container) is list else dict.values(container)  # type: ignore[arg-type]
+    for value in list(values):
+        if type(value) in _CHANGEABLE:
+            yield from _lengths(value, met)
 
 
 class Unread:
@@ -100,9 +116,8 @@ class Parameters:
         self._code = plain.__code__ if plain is not None else None
         self._left_out = frozenset(self.unread().names()) if whole else frozenset()
         self.native = core.Signature(*self._shape, self._code, tuple(self._left_out))
-        # The lengths of the lists and dicts that recordings have changed, by path; the parameters that get
-        # one whose length is another by now.
-        self._lengths: dict[str, str] = {}
+        # Of parameters whose lists and dicts a call has made longer or shorter: the lengths before it.
+        self._lengths: dict[str, list[int]] = {}
         self._states: set[str] = set()
 
     def _layout(self) -> tuple[list[str], int, int, bool, bool]:
@@ -209,25 +224,29 @@ class Parameters:
                 all_kwargs[name] = named[name]
         return tuple(all_args), all_kwargs
 
-    def take_changed(self, path: str, length: str) -> None:
-        """A recording has changed the entries of a list or dict among the arguments, which had this length.
+    @contextmanager
+    def watched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
+        """While a call is recorded: whether it makes a list or dict longer, or shorter, that it is given.
 
-        Where it had another one when it was changed before, the next call would not find its signature: what
-        the parameter gets is state from now on.
+        If this happens at two lengths, the call after it would be another signature, too. So what the
+        parameter gets is state from then on.
 
-        >>> def step(x, losses): ...
-        >>> parameters = Parameters(step)
-        >>> parameters.take_changed("losses", "0")
-        >>> parameters.take_changed("losses", "1")
-        >>> parameters.named((3, [0.5]), {})
-        [('x', 3), ('losses', StateArgument(value=[0.5]))]
+        >>> parameters = Parameters(lambda x, losses: losses.append(x))
+        >>> losses = []
+        >>> for x in (1, 2):
+        ...     with parameters.watched((x, losses), {}):
+        ...         losses.append(x)
+        >>> parameters.named((3, losses), {})
+        [('x', 3), ('losses', StateArgument(value=[1, 2]))]
         """
-        if self._lengths.setdefault(path, length) == length:
-            return
-        name = next((name for name in self._shape[0] if path == name or path.startswith(f"{name}[")), "")
-        if name:
-            self._states.add(name)
-            self.native.take_as_state(name)
+        held = [one for one in self.named(args, kwargs) if type(one[1]) in _CHANGEABLE]
+        before = [[*_lengths(value, set())] for _, value in held]
+        yield
+        for (name, value), lengths in zip(held, before, strict=True):
+            changed = lengths != [*_lengths(value, set())]
+            if changed and self._lengths.setdefault(name, lengths) != lengths:
+                self._states.add(name)
+                self.native.take_as_state(name)
 
     def named(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, values: bool = False
@@ -248,7 +267,7 @@ class Parameters:
             else:
                 value = defaults.get(name)
             if name not in left_out:
-                state = name in self._states and type(value) in (list, dict)
+                state = name in self._states and type(value) in _CHANGEABLE
                 result.append((name, StateArgument(value) if state and not values else value))
         if star:
             result += [(f"args[{i}]", value) for i, value in enumerate(args[positional:])]

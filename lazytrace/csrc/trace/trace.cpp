@@ -834,15 +834,6 @@ bool Trace::changes_state() const {
   return changes;
 }
 
-std::vector<Py_ssize_t> Trace::changed_roots() const {
-  std::vector<Py_ssize_t> roots;
-  for (const Effect& effect : effects_) {
-    const Guard& guard = tree_[effect.owner];
-    if (guard.access == Access::Root && effect.kind != Effect::Kind::Attribute) roots.push_back(guard.index);
-  }
-  return roots;
-}
-
 int Trace::check(const Call& call) const {
   GuardTree::Values values;
   int failed = tree_.check(call.roots.data(), call.roots.size(), call.tensors, &values);

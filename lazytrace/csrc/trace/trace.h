@@ -103,8 +103,6 @@ class Trace {
   void doubt() { tree_.doubt(); }
   // Whether a replay may change tensors or objects that were there before, arguments among them.
   bool changes_state() const;
-  // The lists and dicts among the arguments whose entries it changes, as numbers of roots.
-  std::vector<Py_ssize_t> changed_roots() const;
   // One row per step, for listings: (kind, operator, arguments, results, modes, file, line).
   py::list rows() const { return rows_of(*plan_); }
   // That of one step. Throws std::out_of_range where there is none.
