@@ -154,7 +154,6 @@ CASES = {
     "takes-cycle": (lambda x: x[0] * 2, cyclic()),
     "takes-too-deep": (lambda x: x, nested(80)),
     "takes-array": (lambda x: x.copy(), X.numpy()[::-1]),
-    "takes-iterator": (lambda x: next(x) * 2, iter([X, X])),
     "operator-raised": (raising, X),
     "logs-exception": (logging_of_an_exception, X),
     "operator-warned": (std_of_one, X),

@@ -285,7 +285,7 @@ def generators_that_are_open_at_once(trace):
     return use, [call(X())] * 3
 
 
-@cases(eager="takes-iterator")
+@cases(eager="advances-iterator")
 def argument_is_a_generator(trace):
     fn = trace(lambda x, items: x * sum(items))
     return fn, [call(X(), (k for k in (1.0, 2.0))) for _ in range(4)]

@@ -590,7 +590,7 @@ def iterators_in_a_list(trace):
     return trace(lambda x: x * sum(next(i) for i in its)), [call(X())] * 3
 
 
-@cases(eager="takes-iterator")
+@cases(eager="advances-iterator")
 def iterator_as_argument(trace):
     @trace
     def fn(x, it):
@@ -602,7 +602,7 @@ def iterator_as_argument(trace):
     return fn, [call(X(), it), call(X(), it), call(X(), iter([3.0]))]
 
 
-@cases(eager="takes-iterator")
+@cases(eager="advances-iterator")
 def generator_as_argument(trace):
     x = X()
     return trace(lambda x, g: x * sum(g)), [

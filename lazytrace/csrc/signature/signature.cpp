@@ -267,8 +267,6 @@ struct Signature::Flattener {
         Py_IS_TYPE(v, &PyODict_Type) || is_named_tuple(v) || THPSize_Check(v))
       return container(v);
     if (is_numpy_array(v)) return array(v);
-    if (PyIter_Check(v) && !PyType_HasFeature(Py_TYPE(v), Py_TPFLAGS_HEAPTYPE))
-      return refuse(say(reason::TakesIterator, type_name(v)));
     object(v, Call::Root::Object);
   }
 
