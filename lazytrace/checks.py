@@ -472,4 +472,5 @@ def _identical(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().flatten().view(torch.uint8)
+    flat = tensor.contiguous().flatten()
+    return flat.as_strided(flat.shape, (1,)).view(torch.uint8)  # of one element, the stride may be 0

@@ -207,11 +207,16 @@ class Loaded(torch.nn.Module):
             path, _, last = str(name).rpartition(".")
             owner = _owner(owners, path)
             self._add_state(name, owner, last, kind, persistent, look, reader, state_dict)
-        missing = {name for one in self._programs for name in one.captures} - set(self._state)
+        taken = {name for one in self._programs for name in one.captures}
+        missing = taken - set(self._state)
         if missing:
             raise FileError(f"the tensor {min(missing)} is missing")
         for program in self._programs:
             program.slots = [(self._state[name][2], self._state[name][1]) for name in program.captures]
+        # (name, name of the tensor that it was when the program was saved) of what is one tensor.
+        tied = [(str(row[0]), str(row[3]["tied"])) for row in description["state"] if row[3].get("same")]
+        known = {other for pair in tied if taken & {*pair} for other in pair}
+        self._tied = [pair for pair in tied if pair[1] in known]
         self.eval() if not description["training"] else self.train()
 
     def _add_state(
@@ -270,6 +275,8 @@ class Loaded(torch.nn.Module):
         return self.__lazytrace_step__(*args, **kwargs)
 
     def __lazytrace_step__(self, *args: Any, **kwargs: Any) -> Any:
+        for name, other in self._tied:
+            self._check_tied(name, other)
         call = self._bind(self, args, kwargs, self._defaults)
         if call is not None and call.unsupported:
             call = None
@@ -337,6 +344,12 @@ class Loaded(torch.nn.Module):
         # Whoever has put it elsewhere, or has deleted it, is told as of any module.
         tensor: torch.Tensor = found if found is not None else getattr(owner, last)
         return tensor
+
+    def _check_tied(self, name: str, other: str) -> None:
+        """The programs take one of the two, wherever they took either when they were recorded."""
+        if self._tensor(name) is not self._tensor(other):
+            why = f"{name} is no longer {other}"
+            raise LookupError(no_saved_program(self._name, [why], len(self._programs)))
 
     def _named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         bound = self._signature.bind(*args, **kwargs)

@@ -686,6 +686,26 @@ def test_tied_weights_stay_tied(tmp_path, by_memory):
     assert torch.equal(again(ids), net(ids))
 
 
+def test_weights_that_are_tied_no_longer(tmp_path):
+    """A program takes one of the two: a call would go on with a weight that one layer has no more."""
+    ids = torch.tensor([0, 1, 2])
+    loaded = kept(traced(Tied(by_memory=False)), tmp_path, ids)
+    loaded(ids)
+    weight = loaded.head.weight
+    loaded.head.weight = torch.nn.Parameter(torch.zeros(5, 4))
+    with pytest.raises(LookupError, match=r"head\.weight is no longer embedding\.weight"):
+        loaded(ids)
+    loaded.head.weight = weight
+    loaded(ids)
+
+
+def test_state_of_one_element_that_is_expanded(tmp_path):
+    """Its stride is 0, which no view of its bytes takes."""
+    scale = torch.ones(1).expand(3)
+    loaded = kept(traced(lambda x: x * scale), tmp_path, X)
+    assert torch.equal(loaded(X), X)
+
+
 def test_the_order_of_arguments_is_part_of_a_call(tmp_path):
     def total(**batch):
         return sum(value * (i + 1) for i, value in enumerate(batch.values()))
