@@ -130,16 +130,13 @@ class ScriptedFunction(OpaqueFunction):
             # A function can be given other code and other defaults.
             parts = tuple(getattr(self.__wrapped__, name, None) for name in _PARTS)
             if self._self_scripted is None or parts != self._self_parts:
-                function = self.__wrapped__ if self._self_scripted is None else _copy(self.__wrapped__)
                 self._self_parts = parts
-                self._self_scripted, self._self_why = _script(function)
+                self._self_scripted, self._self_why = _script(self.__wrapped__)
             return self._self_scripted
 
 
-def _copy(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function as another object: torch compiles each once."""
-    if not isinstance(function, types.FunctionType):
-        return function
+def _copy(function: types.FunctionType) -> Callable[..., Any]:
+    """The same function as another object: torch compiles each once, for all who ask."""
     made = types.FunctionType(
         function.__code__,
         function.__globals__,
@@ -148,7 +145,7 @@ def _copy(function: Callable[..., Any]) -> Callable[..., Any]:
         function.__closure__,
     )
     return functools.update_wrapper(
-        made, function, ("__module__", "__qualname__", "__annotations__", "__kwdefaults__"), ()
+        made, function, ("__module__", "__qualname__", "__annotations__", "__kwdefaults__")
     )
 
 
@@ -161,7 +158,13 @@ def _script(function: Callable[..., Any]) -> tuple[Callable[..., Any], str]:
         with warnings.catch_warnings():
             # This call is ours, not the user's: that TorchScript is deprecated is not news to them.
             warnings.simplefilter("ignore", DeprecationWarning)
-            scripted: Callable[..., Any] = script(function)
+            scripted: Callable[..., Any]
+            if isinstance(function, types.FunctionType):
+                scripted = script(_copy(function))
+                if available():
+                    core.run_as_written(scripted)
+            else:
+                scripted = script(function)
             return scripted, ""
     except Exception as error:  # TorchScript raises whatever its frontend stumbles over
         return (

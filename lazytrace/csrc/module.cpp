@@ -22,6 +22,7 @@
 #include "support/reasons.h"
 #include "torch/autocast.h"
 #include "torch/batched.h"
+#include "torch/compiled.h"
 #include "torch/overrides.h"
 #include "torch/packed_numbers.h"
 #include "torch/seeds.h"
@@ -70,6 +71,7 @@ void bind_signature(py::module_& m) {
            py::overload_cast<py::object, py::tuple, py::dict, py::object>(&lt::Signature::bind, py::const_))
       .def("take_as_state", &lt::Signature::take_as_state, py::arg("name"));
   m.def("describe_ambient", &lt::describe_ambient);
+  m.def("run_as_written", &lt::run_as_written);
   m.def("usual_ambient", &lt::usual_ambient);
   m.def("reads_ambient", &lt::reads_ambient);
   m.def("found_autocast_dtypes", &lt::found_autocast_dtypes);

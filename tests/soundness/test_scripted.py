@@ -274,9 +274,65 @@ def code_that_is_replaced(trace):
     return trace(lambda x: step(x) + 1), [call(X()), call(X()), change, call(X()), call(X()), call(X())]
 
 
+# ---------------------------------------------------------------- what TorchScript does by itself
+def shift(h: torch.Tensor) -> torch.Tensor:
+    if bool(h.sum() > 100):
+        return h
+    return torch.relu(h * 1.5 - h.shape[0] + 2)
+
+
+@cases(hits=8)
+def casts_of_autocast(trace):
+    """TorchScript has its own list of operators that widen."""
+    step = scripted(trace, shift)
+
+    def f(x, w):
+        with torch.autocast("cpu", torch.bfloat16):
+            return step(x @ w)
+
+    calls = [call(X(3, 3), X(3, 3)) for _ in range(5)]
+    return trace(f), [*calls, *[call(X(3, 3, grad=True), X(3, 3)) for _ in range(5)]]
+
+
+@cases(hits=4)
+def a_region_of_the_caller(trace):
+    step = scripted(trace, shift)
+    f = trace(lambda x, w: step(x @ w))
+
+    def inside(x, w):
+        with torch.autocast("cpu", torch.bfloat16):
+            return f(x, w)
+
+    return inside, [call(X(3, 3), X(3, 3)) for _ in range(6)]
+
+
+@cases(hits=8)
+def derivatives_that_choose(trace):
+    """The derivative of relu takes no part of what comes to it where it is flat, and be it infinite."""
+    step = scripted(trace, shift)
+
+    def f(x, w):
+        loss = (step(x) * w).sum()
+        return torch.autograd.grad(loss, x)[0]
+
+    x = torch.tensor([-3.0, -2.0, 4.0], requires_grad=True)
+    weights = [torch.tensor([-1.0, float("inf"), 2.0]), torch.tensor([-2.0, -float("inf"), float("nan")])]
+    return trace(f), [call(x, w) for w in weights * 5]
+
+
 @cases.parametrize
 def test_scripted(make, expected):
     check(make, **expected)
+
+
+def test_a_function_that_others_compile_as_well():
+    """What they have is TorchScript's, casts of its own included."""
+    step = lazytrace.traced(lambda x: lazytrace.script_if_tracing(shift)(x))
+    h, theirs = torch.ones(2, dtype=torch.bfloat16), torch.jit.script(shift)
+    step(h)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert theirs(h).dtype is torch.float32
+        assert step(h).dtype is torch.bfloat16
 
 
 def test_what_a_script_prints_is_printed_once_per_call(capfd):
