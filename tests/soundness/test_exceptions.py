@@ -389,6 +389,95 @@ def context_of_its_own(trace):
     return trace(fn), [call(X())] * 3
 
 
+# ---------------------------------------------------------------- raised in a handler of the function
+FEW = torch.tensor([1.0, 2.0, 0.0, 1.0])
+MANY = torch.tensor([0.0, 9.0, 0.0, 0.0])
+SOMETIMES = [call(x) for x in (FEW, FEW, FEW, MANY, FEW, FEW, MANY, MANY, FEW)]
+
+
+def in_handler(trace, do, buffer=None):
+    """Does something where the function handles an exception: the context of what is raised there."""
+
+    def fn(x):
+        if buffer is not None:
+            buffer.add_(1)
+        try:
+            raise KeyError("first")
+        except KeyError:
+            y = do(x)
+        return y * 2
+
+    return trace(fn), SOMETIMES, lambda: buffer
+
+
+def refuses(x):
+    if x[1] > 5:
+        raise Odd(5)
+    return x + 1
+
+
+def refuses_twice(x):
+    try:
+        return refuses(x)
+    except Odd as error:
+        raise ValueError("again") from error
+
+
+@cases(hits=4)
+def context_of_what_a_step_raises(trace):
+    return in_handler(trace, lazytrace.opaque(refuses) if trace.enabled else refuses)
+
+
+@cases(hits=4)
+def context_of_what_a_step_raises_behind_a_write(trace):
+    return in_handler(trace, lazytrace.opaque(refuses) if trace.enabled else refuses, torch.zeros(2))
+
+
+@cases(hits=4)
+def context_behind_the_context_of_a_step(trace):
+    return in_handler(trace, lazytrace.opaque(refuses_twice) if trace.enabled else refuses_twice)
+
+
+@cases(hits=4)
+def context_in_handlers_of_the_caller(trace):
+    fn, steps, _ = in_handler(trace, lazytrace.opaque(refuses) if trace.enabled else refuses)
+
+    def caller(x):
+        try:
+            raise LookupError("of the caller")
+        except LookupError:
+            return fn(x)
+
+    return caller, steps
+
+
+@cases(hits=4)
+def context_of_what_a_hook_raises(trace):
+    def do(x):
+        y = (x * 2).requires_grad_()
+        y.register_hook(refuses)
+        (y * x).sum().backward()
+        return y.detach()
+
+    return in_handler(trace, do)
+
+
+@cases(hits=3)
+def context_of_what_an_operator_raises(trace):
+    return in_handler(trace, lambda x: torch.ones(3)[x[:2].long()], torch.zeros(2))
+
+
+@cases(hits=4)
+def context_of_what_a_number_raises(trace):
+    return in_handler(trace, lambda x: 1 / x[0].item() * x, torch.zeros(2))
+
+
+@cases(recordings=3)
+def context_of_the_end_of_an_iterator(trace):
+    numbers = iter([1, 2, 3])
+    return in_handler(trace, lambda x: next(numbers) * x)
+
+
 @cases.parametrize
 def test_exceptions(make, expected):
     check(make, **expected)

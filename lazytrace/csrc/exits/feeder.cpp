@@ -2,6 +2,7 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <unordered_set>
 #include <utility>
 
 #include "program/own_hooks.h"
@@ -182,9 +183,37 @@ c10::IValue Feeder::result(const Result& result) const {
 }
 
 namespace {
+py::object context_of(const py::object& exception) {
+  return py::reinterpret_steal<py::object>(PyException_GetContext(exception.ptr()));
+}
+
+// Python code of a step has raised it in a replay, which is in no handler; the function may be in one now.
+void put_below_handled(py::object raised) {
+  auto handled = py::reinterpret_steal<py::object>(PyErr_GetHandledException());
+  std::unordered_set<PyObject*> known;  // what is handled, and what was when that was raised
+  for (py::object one = handled; one && !one.is_none() && known.insert(one.ptr()).second;)
+    one = context_of(one);
+  for (int left = 1000; left && !known.empty() && !known.count(raised.ptr()); --left) {
+    py::object next = context_of(raised);
+    if (next && !known.count(next.ptr())) {
+      raised = std::move(next);
+    } else {
+      PyException_SetContext(raised.ptr(), handled.release().ptr());
+      return;
+    }
+  }
+}
+
 // Not kept: its traceback comes to hold the frames that hold the Resume, a cycle that nobody would collect.
 void raise_given(Given* given) {
-  if (given->error) std::rethrow_exception(std::exchange(given->error, nullptr));
+  if (!given->error) return;
+  try {
+    std::rethrow_exception(std::exchange(given->error, nullptr));
+  } catch (py::error_already_set& error) {
+    py::gil_scoped_acquire gil;
+    put_below_handled(error.value());
+    throw;
+  }
 }
 }  // namespace
 

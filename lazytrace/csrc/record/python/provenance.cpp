@@ -726,6 +726,11 @@ void Provenance::read_handled_now() {
   if (handled_exception() == handled_around_) read_handled();
 }
 
+bool Provenance::handles_its_own() const {
+  PyObject* now = handled_exception();
+  return now && now != handled_around_;
+}
+
 // Objects without an __eq__ of Python are equal where they are the same, and so are the keys of a dict and
 // the members of a set. That two were different must be so again.
 void Provenance::compare_as_itself(PyObject* object) {

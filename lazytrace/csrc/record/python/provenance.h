@@ -133,6 +133,8 @@ class Provenance {
   // Whether an exception is handled around the call, and which one is handled now.
   void read_handled();
   void read_handled_now();
+  // Whether the function is in a handler of its own.
+  bool handles_its_own() const;
 
   // What C code says of an error names classes, and functions that were called otherwise than they can be.
   void note_failed_call() { failed_call_ = true; }

@@ -95,7 +95,9 @@ void Watcher::read_depth() {
 
 bool Watcher::would_catch() {
   py::gil_scoped_acquire gil;
-  if (handlers_.any_waits()) return true;
+  // What a handler has in hand becomes the context of what is raised in it, and a replay has no such
+  // exception.
+  if (handlers_.any_waits() || around_.provenance->handles_its_own()) return true;
   // What has been called last; printing and arithmetic raise none of the exceptions that this decides about.
   bool torchs = around_.recorder->last_operator().rfind("aten::", 0) == 0;
   return handlers_.would_run(Frame::current(), base_, torchs);

@@ -69,7 +69,8 @@ class Watcher {
   bool stop();
   // How many frames the limit of recursion must leave, as it did, where these are many.
   void read_depth();
-  // Whether an exception that is raised now could be caught by the Python code of the recording.
+  // Whether Python code of the recording could catch an exception that is raised now, or is in a handler,
+  // which shows in it.
   bool would_catch();
   // Those that run, from the function on, the innermost first: (file, name, qualified name, line, module).
   py::tuple frames() const;
