@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 from collections.abc import ItemsView, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -136,8 +137,9 @@ class _Value(NamedTuple):
         yield path, repr(self.value) if _is_scalar(self.value) else _text(self.value)
 
 
-class StateArgument(NamedTuple):
-    """An argument of which the signature holds nothing but its class."""
+@dataclass(frozen=True, eq=False)
+class StateArgument:
+    """An argument of which the signature holds nothing but its class. No container to torch's pytree."""
 
     value: Any
 

@@ -104,6 +104,11 @@ def its_length_is_read(trace):
     return growing(trace, body)
 
 
+def with_another_first(value):
+    """Of a list: it is put there between two calls."""
+    return lambda results: results.__setitem__(0, value)
+
+
 @cases(hits=5)
 def an_entry_is_read_that_is_changed_in_between(trace):
     def body(x, results):
@@ -111,10 +116,7 @@ def an_entry_is_read_that_is_changed_in_between(trace):
         results.append(2)
         return x * scale
 
-    def change(results):
-        results[0] = 7
-
-    return growing(trace, body, between=change)
+    return growing(trace, body, between=with_another_first(7))
 
 
 @cases(hits=2)
@@ -124,10 +126,7 @@ def an_entry_takes_the_place_of_another_kind(trace):
         results.append(x.sum())
         return x * 2 if first is None else x + first
 
-    def change(results):
-        results[0] = 3
-
-    return growing(trace, body, between=change)
+    return growing(trace, body, between=with_another_first(3))
 
 
 @cases(hits=3)
