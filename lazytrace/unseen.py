@@ -103,12 +103,12 @@ def _like(rows: Any, value: Any) -> Any:
 
 
 def _of_rows(
-    function: Callable[..., torch.Tensor], dtype: torch.dtype | None = None
+    function: Callable[..., torch.Tensor], dtype: Callable[[], torch.dtype] | None = None
 ) -> Callable[..., torch.Tensor]:
     """What makes a tensor of a list of arrays, which become one by a step; a class has a dtype."""
 
     def make(rows: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
-        how = kwargs if dtype is None else {"dtype": dtype}
+        how = kwargs if dtype is None else {"dtype": dtype()}
         told = bool(args) or not _may_be_told(kwargs) or (dtype is not None and bool(kwargs))
         flat, lengths = arrays.laid_out(rows)
         told |= core.was_reached(rows) or _torch.default_tensors_device() != "cpu"
@@ -162,7 +162,11 @@ def configure() -> None:
         **{cls: _made_by(cls, dtype) for cls, dtype in _CLASSES.items()},
     }
     tensors = {function: _by_position(function, own) for function, own in tensors.items()}
-    classes = {torch.FloatTensor: torch.float32, torch.DoubleTensor: torch.float64}
+    classes: dict[Any, Callable[[], torch.dtype]] = {
+        torch.Tensor: torch.get_default_dtype,
+        torch.FloatTensor: lambda: torch.float32,
+        torch.DoubleTensor: lambda: torch.float64,
+    }
     rows: dict[Any, Any] = {
         **{function: _of_rows(function) for function in (torch.tensor, torch.as_tensor)},
         **{cls: _of_rows(cls, dtype) for cls, dtype in classes.items()},

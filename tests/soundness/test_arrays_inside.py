@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 import warnings
 from collections import deque
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import torch
 
 from lazytrace import traced
 from tests.processes import python
-from tests.soundness.runner import X, agree, call
+from tests.soundness.runner import X, agree, call, check
 
 COUNT = 10
 
@@ -777,6 +778,7 @@ OF_ROWS = {
     "float32": (lambda rows: torch.tensor(rows, dtype=torch.float), "fd"),
     "float64": (lambda rows: torch.as_tensor(rows, dtype=torch.float64), "fd"),
     "a class": (lambda rows: torch.FloatTensor(rows), "fd"),
+    "the class of all": (lambda rows: torch.Tensor(rows), "fd"),
     "a tuple": (lambda rows: torch.tensor((*rows,), dtype=torch.float32, device="cpu"), "fd"),
     "int64": (lambda rows: torch.tensor(rows, dtype=torch.long), "l"),
     "rows of rows": (lambda rows: torch.tensor([rows, rows[::-1]], dtype=torch.float), "fd"),
@@ -828,6 +830,18 @@ def test_lists_of_rows(how, kind):
         warnings.simplefilter("ignore")
         hits = agree(make).count("hits")
     assert hits >= 3 if kind in kinds else not hits
+
+
+def test_rows_in_the_default_dtype():
+    """Which may be another one by then."""
+
+    def make(trace):
+        rows = drawn_rows("d", "d")
+        fn = trace(lambda x: torch.Tensor([row.copy() for row in rows]) * 3)
+        other, usual = (partial(torch.set_default_dtype, one) for one in (torch.float64, torch.float32))
+        return fn, [*calls(3), other, *calls(3), usual, *calls(2)]
+
+    check(make, hits=6)
 
 
 @pytest.mark.parametrize("how", ["[", "(", "FloatTensor"])
