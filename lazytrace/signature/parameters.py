@@ -245,8 +245,15 @@ class Parameters:
         for (name, value), lengths in zip(held, before, strict=True):
             changed = lengths != [*_lengths(value, set())]
             if changed and self._lengths.setdefault(name, lengths) != lengths:
-                self._states.add(name)
-                self.native.take_as_state(name)
+                self._states.add(self._parameter_of(name))
+                self.native.take_as_state(self._parameter_of(name))
+
+    def _parameter_of(self, name: str) -> str:
+        """What an argument is passed to; "*" where it has no parameter of its own."""
+        return name if name in self._shape[0] else "*"
+
+    def _is_state(self, name: str, value: Any) -> bool:
+        return self._parameter_of(name) in self._states and type(value) in _CHANGEABLE
 
     def named(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, values: bool = False
@@ -267,11 +274,13 @@ class Parameters:
             else:
                 value = defaults.get(name)
             if name not in left_out:
-                state = name in self._states and type(value) in _CHANGEABLE
-                result.append((name, StateArgument(value) if state and not values else value))
+                result.append((name, value))
         if star:
             result += [(f"args[{i}]", value) for i, value in enumerate(args[positional:])]
-        return result + list(rest.items())
+        result += rest.items()
+        if values or not self._states:
+            return result
+        return [(name, StateArgument(one) if self._is_state(name, one) else one) for name, one in result]
 
     def spread(self, kwargs: Iterable[str]) -> tuple[str, ...]:
         """The keywords that `**kwargs` takes, in their order.

@@ -322,6 +322,34 @@ def by_keyword(trace):
     return trace(step), [call(X(3) * k, losses=losses) for k in range(1, 10)], lambda: losses
 
 
+@cases(hits=6)
+def through_stars(trace):
+    """As functions that decorators have wrapped pass their arguments on."""
+
+    def step(x, losses, *, log):
+        losses.append(x.sum().item())
+        log.append(len(losses))
+        return x * 2
+
+    losses, log = [], []
+    fn = trace(lambda *args, **kwargs: step(*args, **kwargs))
+    return fn, [call(X(3) * k, losses, log=log) for k in range(1, 13)], lambda: (losses, log)
+
+
+@cases(hits=4)
+def one_of_several_through_stars(trace):
+    """Each of the others is state from then on, too."""
+
+    def step(*args):
+        args[1].append(args[0] * 2)
+        return args[0] + args[2][0] + len(args[1])
+
+    losses, sizes = [], [3, 4]
+    steps = [call(X(3) * k, losses, sizes) for k in range(1, 13)]
+    steps[7:7] = [lambda: sizes.__setitem__(0, 9)]
+    return trace(step), steps, lambda: (losses, sizes)
+
+
 # ---------------------------------------------------------------- other things in its place
 @cases(hits=4)
 def something_else_in_its_place(trace):

@@ -279,9 +279,9 @@ struct Signature::Flattener {
     root(v, kind);
   }
 
-  // What a parameter gets that may be state.
-  void state(PyObject* v, Py_ssize_t place) {
-    PyList_CheckExact(v) || PyDict_CheckExact(v) ? object(v, Call::Root::State) : passed(v, place);
+  // `state`: a list or dict is, if it is one.
+  void given(PyObject* v, Py_ssize_t place, bool state) {
+    state && (PyList_CheckExact(v) || PyDict_CheckExact(v)) ? object(v, Call::Root::State) : passed(v, place);
   }
 };
 
@@ -300,6 +300,7 @@ Signature::Signature(std::vector<std::string> names, int positional_only, int po
 }
 
 void Signature::take_as_state(const std::string& name) {
+  rest_is_state_ |= name == "*";
   for (size_t i = 0; i < names_.size(); ++i)
     if (PyUnicode_CompareWithASCIIString(names_[i].ptr(), name.c_str()) == 0) states_[i] = 1;
 }
@@ -445,13 +446,14 @@ bool Signature::bind(Call* call, PyObject* function, const Passed& passed, PyObj
     if (own_code && unread_[i])
       call->key.put_tag('u');
     else
-      states_[i] ? flat.state(value, place) : flat.passed(value, place);
+      flat.given(value, place, states_[i]);
   }
   if (star_) {
     Py_ssize_t more = std::max<Py_ssize_t>(passed.count - positional_, 0);
     call->key.put_tag('*');
     call->key.put(static_cast<uint32_t>(more));
-    for (Py_ssize_t i = positional_; i < positional_ + more; ++i) flat.passed(passed.positional[i], i);
+    for (Py_ssize_t i = positional_; i < positional_ + more; ++i)
+      flat.given(passed.positional[i], i, rest_is_state_);
   }
   if (passed.named() > used && !bind_rest(&flat, passed)) return false;
   if (!call->arrays.empty()) flat.refuse_shared_arrays();
@@ -472,7 +474,7 @@ bool Signature::bind_rest(Flattener* flat, const Passed& passed) const {
     if (known) continue;
     flat->key->put_tag('s');
     Call::put_text(name, flat->key);
-    flat->passed(passed.values[k], -1 - k);
+    flat->given(passed.values[k], -1 - k, rest_is_state_);
   }
   return true;
 }

@@ -149,7 +149,8 @@ class Signature {
   // (the function itself says how).
   bool bind(Call* call, PyObject* function, const Passed& passed, PyObject* defaults) const;
   // What a list or dict holds that this parameter gets is no part of a key from now on: it is guarded as far
-  // as a recording has read it, as that of any object is. Which one it is makes no difference.
+  // as a recording has read it, as that of any object is. Which one it is makes no difference. "*" stands for
+  // all that has no parameter of its own.
   void take_as_state(const std::string& name);
   // The same for what *args and **kwargs have; null where they do not fit.
   std::unique_ptr<Call> bind(py::object function, py::tuple args, py::dict kwargs, py::object defaults) const;
@@ -161,6 +162,7 @@ class Signature {
 
   std::vector<py::object> names_;
   std::vector<char> unread_, states_;  // by parameter
+  bool rest_is_state_ = false;
   int positional_only_, positional_;
   bool star_, double_star_;
   py::object code_;
