@@ -332,7 +332,7 @@ def through_stars(trace):
         return x * 2
 
     losses, log = [], []
-    fn = trace(lambda *args, **kwargs: step(*args, **kwargs))
+    fn = trace(lambda *args, **kwargs: step(*args, log=kwargs["log"]))
     return fn, [call(X(3) * k, losses, log=log) for k in range(1, 13)], lambda: (losses, log)
 
 
