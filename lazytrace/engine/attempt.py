@@ -342,8 +342,9 @@ class Attempt:
         start = perf_counter()
         loose = resume.loose if resume is not None else self._looseness()
         state = self._followed_state(search.names, loose, fed=resume is not None)
-        with self.parameters.watched(self.args, self.kwargs):
-            recorded = self._run_recording(resume, loose, state, search.names, site, start)
+        lengths = self.parameters.lengths(self.args, self.kwargs)
+        recorded = self._run_recording(resume, loose, state, search.names, site, start)
+        self.parameters.note_changed(lengths)
         native, trace, reason = recorded.native, None, unkept
         if native is not None:
             key = key or (self.key if recorded.wrong or unkept.path else self._key_for(native, loose))

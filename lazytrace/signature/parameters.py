@@ -7,7 +7,6 @@ import inspect
 import itertools
 import types
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lazytrace._native import core
@@ -224,9 +223,13 @@ class Parameters:
                 all_kwargs[name] = named[name]
         return tuple(all_args), all_kwargs
 
-    @contextmanager
-    def watched(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[None]:
-        """While a call is recorded: whether it makes a list or dict longer, or shorter, that it is given.
+    def lengths(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any, list[int]]]:
+        """The lists and dicts that a call is given, by name, and how long they are, with those inside."""
+        named = self.named(args, kwargs)
+        return [(name, one, [*_lengths(one, set())]) for name, one in named if type(one) in _CHANGEABLE]
+
+    def note_changed(self, before: list[tuple[str, Any, list[int]]]) -> None:
+        """A call that was recorded has ended: which of its lists and dicts have another length than `before`.
 
         If this happens at two lengths, the call after it would be another signature, too. So what the
         parameter gets is state from then on.
@@ -234,15 +237,13 @@ class Parameters:
         >>> parameters = Parameters(lambda x, losses: losses.append(x))
         >>> losses = []
         >>> for x in (1, 2):
-        ...     with parameters.watched((x, losses), {}):
-        ...         losses.append(x)
+        ...     before = parameters.lengths((x, losses), {})
+        ...     losses.append(x)
+        ...     parameters.note_changed(before)
         >>> parameters.named((3, losses), {})
         [('x', 3), ('losses', StateArgument(value=[1, 2]))]
         """
-        held = [one for one in self.named(args, kwargs) if type(one[1]) in _CHANGEABLE]
-        before = [[*_lengths(value, set())] for _, value in held]
-        yield
-        for (name, value), lengths in zip(held, before, strict=True):
+        for name, value, lengths in before:
             changed = lengths != [*_lengths(value, set())]
             if changed and self._lengths.setdefault(name, lengths) != lengths:
                 self._states.add(self._parameter_of(name))
