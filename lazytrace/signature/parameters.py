@@ -54,7 +54,9 @@ def calls_first_argument(code: types.CodeType) -> bool:
     return any(before == ("PUSH_NULL", None) and step == first for before, step in itertools.pairwise(steps))
 
 
-_CHANGEABLE = (list, dict)
+def _is_changeable(value: object) -> bool:
+    # By identity: a metaclass may compare as it likes.
+    return type(value) is list or type(value) is dict
 
 
 def _lengths(container: list[Any] | dict[Any, Any], met: set[int]) -> Iterator[int]:
@@ -65,7 +67,7 @@ def _lengths(container: list[Any] | dict[Any, Any], met: set[int]) -> Iterator[i
     yield len(container)
     values = container if type(container) is list else dict.values(container)  # type: ignore[arg-type]
     for value in list(values):
-        if type(value) in _CHANGEABLE:
+        if _is_changeable(value):
             yield from _lengths(value, met)
 
 
@@ -226,7 +228,7 @@ class Parameters:
     def lengths(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any, list[int]]]:
         """The lists and dicts that a call is given, by name, and how long they are, with those inside."""
         named = self.named(args, kwargs)
-        return [(name, one, [*_lengths(one, set())]) for name, one in named if type(one) in _CHANGEABLE]
+        return [(name, one, [*_lengths(one, set())]) for name, one in named if _is_changeable(one)]
 
     def note_changed(self, before: list[tuple[str, Any, list[int]]]) -> None:
         """A call that was recorded has ended: which of its lists and dicts have another length than `before`.
@@ -254,7 +256,7 @@ class Parameters:
         return name if name in self._shape[0] else "*"
 
     def _is_state(self, name: str, value: Any) -> bool:
-        return self._parameter_of(name) in self._states and type(value) in _CHANGEABLE
+        return self._parameter_of(name) in self._states and _is_changeable(value)
 
     def named(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, values: bool = False
