@@ -39,6 +39,12 @@ class Frame {
     return Frame(
         reinterpret_cast<_PyInterpreterFrame*>(reinterpret_cast<PyGenObject*>(generator)->gi_iframe));
   }
+  // Whether no thread runs this object of a frame: it is that of a generator which waits, or it has ended.
+  static bool rests(PyObject* frame) {
+    _PyInterpreterFrame* f = reinterpret_cast<PyFrameObject*>(frame)->f_frame;
+    if (f->owner != FRAME_OWNED_BY_GENERATOR) return f->owner != FRAME_OWNED_BY_THREAD;
+    return _PyFrame_GetGenerator(f)->gi_frame_state != FRAME_EXECUTING;
+  }
   static Frame current() { return Frame(PyThreadState_Get()->cframe->current_frame); }
 
   explicit operator bool() const { return f_ != nullptr; }

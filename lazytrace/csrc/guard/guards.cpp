@@ -189,6 +189,8 @@ bool known_by_identity(PyObject* v) {
   if (is_random_generator(v)) return false;
   // Another array of the same look will do, too: its values are read by steps.
   if (memory_of_array(v)) return false;
+  // A step advances it, as any other iterator.
+  if (PyGen_CheckExact(v)) return false;
   if (is_python_class(Py_TYPE(v)) || PyMethod_Check(v) || PyAnySet_Check(v) || Py_IS_TYPE(v, &PyODict_Type))
     return false;
   return PyType_SUPPORTS_WEAKREFS(Py_TYPE(v)) || may_be_held(v);

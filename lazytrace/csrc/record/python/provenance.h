@@ -254,6 +254,7 @@ class Provenance {
   // A step that may have written to any state has run: notes which nodes say nothing from then on, as what
   // they lead to is touched or among those that have `changed`. Returns the number of the step.
   int note_behind(const std::vector<int>& changed);
+  bool has_stepped() const { return turns_ > 0; }
   // A node is read of an object that is touched: each replay asks what it leads to.
   void keep_asking(int node);
   // The same for an attribute beside those that were written to, up to the step that has run last.

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "cpython/frame.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 #include "cpython/thread_local.h"
@@ -310,6 +311,15 @@ py::object field_of(PyObject* descriptor) {
 }
 }  // namespace
 
+namespace {
+// What a step that advances an iterator changes of it, and no instruction shows: where a generator waits, how
+// many lines a reader has read.
+bool moves_unseen(PyObject* object) {
+  if (PyFrame_Check(object)) return Frame::rests(object);
+  return PyIter_Check(object) && !is_python_class(Py_TYPE(object));
+}
+}  // namespace
+
 void AttributeReads::read_data_descriptor(PyObject* object, PyObject* name, PyObject* descriptor) {
   if (is_property(descriptor)) {
     if (!gets_by_python(descriptor)) recorder_->fail("reads ." + text_of(name) + ", a property made in C");
@@ -359,6 +369,8 @@ void AttributeReads::read_data_descriptor(PyObject* object, PyObject* name, PyOb
     if (node >= 0 && PyDict_CheckExact(value.ptr())) provenance_->note_older(value.ptr());
   }
   if (node < 0 || (member && log_->wrote(object, name))) return;
+  if (provenance_->has_stepped() && moves_unseen(object))
+    return recorder_->fail(say(reason::ReadsTouched, type_name(object)));
   // What it puts on the stack is what the slot holds.
   provenance_->read_operand(node, Access::Attribute, name, -1, value.ptr());
 }
