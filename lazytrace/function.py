@@ -131,6 +131,16 @@ class Handle:
         found = self._engine.parameters
         return found.left_out() if found is not None else frozenset()
 
+    def grown(self) -> frozenset[str]:
+        """The parameters of whose lists and dicts a signature holds the class alone, as calls add to them.
+
+        >>> import lazytrace
+        >>> lazytrace.handle(lazytrace.traced(lambda x, log: log.append(x))).grown()
+        frozenset()
+        """
+        found = self._engine.parameters
+        return found.grown() if found is not None else frozenset()
+
     def arguments(self, /, *args: Any, **kwargs: Any) -> list[tuple[str, Any]]:
         """What a call passes to each parameter that the function reads, defaults too.
 

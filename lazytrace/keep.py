@@ -92,7 +92,8 @@ def exact(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handl
     """
     record_ahead(function, args, kwargs)
     found = handle(function)
-    if not found.program(*args, **kwargs).native.follows_numbers:
+    # What grows elsewhere is data here: the entries of a list in a graph, of a dict in a file.
+    if not found.program(*args, **kwargs).native.follows_numbers and not found.grown():
         return found
     twin = traced(found.original, dynamic=False, name=found.stats().name)
     record_ahead(twin, args, kwargs)

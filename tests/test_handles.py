@@ -17,7 +17,7 @@ NAMES = (
     *("cache_info", "cache_clear", "exportable"),
 )
 # For the functions of lazytrace that take a traced one; a module has parameters of its own.
-OF_HANDLES = ("held", "arguments", "parameters", "unread")
+OF_HANDLES = ("held", "arguments", "parameters", "unread", "grown")
 
 
 class Backbone(nn.Module):

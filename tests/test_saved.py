@@ -882,3 +882,23 @@ def test_state_that_is_replaced_moved_or_gone_between_calls(tmp_path):
         loaded(X)
     layer.register_parameter("weight", net[0].weight)
     assert torch.equal(loaded(X), net(X))
+
+
+def test_a_dict_that_has_grown_while_it_was_recorded(tmp_path):
+    """Calls know it by its class alone by then; a file knows it by what it holds."""
+
+    @traced
+    def step(x, cache):
+        if len(cache) < 3:
+            cache[len(cache)] = x.clone()
+        return x + cache[0]
+
+    cache = {}
+    for k in range(6):
+        step(torch.ones(3) * k, cache)
+    assert lazytrace.handle(step).grown() == {"cache"}
+    x = torch.ones(3)
+    lazytrace.save(step, tmp_path / "file", (x, cache))
+    loaded = lazytrace.load(tmp_path / "file")
+    other = {key: value + 5 for key, value in cache.items()}
+    assert torch.equal(loaded(x, other), x + other[0])

@@ -258,6 +258,14 @@ class Parameters:
     def _is_state(self, name: str, value: Any) -> bool:
         return self._parameter_of(name) in self._states and _is_changeable(value)
 
+    def grown(self) -> frozenset[str]:
+        """The parameters whose lists and dicts are state.
+
+        >>> Parameters(lambda x, losses: losses.append(x)).grown()
+        frozenset()
+        """
+        return frozenset(self._states)
+
     def named(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], *, values: bool = False
     ) -> list[tuple[str, Any]]:

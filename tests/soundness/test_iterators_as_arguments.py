@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import itertools
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+import lazytrace
 from tests.soundness.runner import Cases, X, call, check
 
 cases = Cases()
@@ -148,6 +151,110 @@ def raises_behind_it(trace):
 
     it = iter(batches())
     return trace(step), [call(it, X(3) * k, k in (4, 7)) for k in range(10)]
+
+
+# ---------------------------------------------------------------- generators, a new one at each call
+@cases(hits=8)
+def another_generator_at_each_call(trace):
+    all_of_them = batches()
+    fn = trace(lambda it, x: x + next(it))
+    return fn, [call((b * k for b in all_of_them), X(3)) for k in range(10)]
+
+
+@cases(hits=5)
+def generators_of_other_code(trace):
+    """Its name is read at each call."""
+
+    def first():
+        yield from batches(4)
+
+    def second():
+        yield from batches(9)
+
+    fn = trace(lambda it, x: next(it) * (2 if it.__name__ == "first" else 3) + x)
+    return fn, [call((first, second)[k % 3 == 1](), X(3) * k) for k in range(9)]
+
+
+@cases(hits=5)
+def whether_it_is_the_generator_that_the_function_knows(trace):
+    def numbers():
+        yield from batches()
+
+    own = numbers()
+    fn = trace(lambda it, x: x + next(it) if it is own else x * 3)
+    return fn, [call(own if k % 3 == 1 else numbers(), X(3) * k) for k in range(9)]
+
+
+@cases(hits=4)
+def generators_that_write_to_what_is_read_behind_them(trace):
+    """At some calls."""
+    log = []
+
+    def quiet():
+        yield from batches()
+
+    def loud():
+        for batch in batches():
+            log.append(batch)
+            yield batch
+
+    def step(it, x):
+        y = x + next(it)
+        return y * len(log)
+
+    fn = trace(step)
+    return fn, [call((quiet, loud)[k % 3 == 1](), X(3) * k) for k in range(12)], lambda: log
+
+
+# ---------------------------------------------------------------- what they say of themselves
+def three():
+    while True:
+        yield X(3)
+        yield X(3) * 2
+        yield X(3) * 3
+
+
+def lines():
+    return io.StringIO("\n".join(f"{k % 2},2" for k in range(40)))
+
+
+@cases(eager="reads-touched")
+def the_line_at_which_a_generator_waits(trace):
+    return stepping(trace, three, lambda it, x: next(it) + x * it.gi_frame.f_lineno, count=12)
+
+
+@cases(hits=6)
+def the_line_of_its_frame(trace):
+    def step(it, x):
+        frame = it.gi_frame
+        return next(it) + x * frame.f_lineno
+
+    return stepping(trace, three, step, count=12)
+
+
+@cases(eager="reads-touched")
+def the_line_of_one_that_an_opaque_function_has_advanced(trace):
+    it = three()
+
+    def advance(x):
+        for y in it:
+            return x + y
+
+    opaque = lazytrace.opaque(advance)
+    fn = trace(lambda x: opaque(x) * it.gi_frame.f_lineno)
+    return fn, [call(X(3) * k) for k in range(12)]
+
+
+@cases(hits=6)
+def how_many_lines_a_reader_has_read(trace):
+    return stepping(trace, lambda: csv.reader(lines()), lambda it, x: x * float(next(it)[1]) * it.line_num)
+
+
+@cases(hits=4)
+def rows_of_a_reader_with_names(trace):
+    it = csv.DictReader(lines(), ("a", "b"))
+    fn = trace(lambda it, x: x * len(next(it)))
+    return fn, [call(it, X(3) * k) for k in range(12)], lambda: (it.line_num, it.reader.line_num)
 
 
 @cases.parametrize

@@ -370,7 +370,8 @@ void AttributeReads::read_data_descriptor(PyObject* object, PyObject* name, PyOb
   }
   if (node < 0 || (member && log_->wrote(object, name))) return;
   if (provenance_->has_stepped() && moves_unseen(object))
-    return recorder_->fail(say(reason::ReadsTouched, type_name(object)));
+    return late_->read_slot(object, name) ? void()
+                                          : recorder_->fail(say(reason::ReadsTouched, type_name(object)));
   // What it puts on the stack is what the slot holds.
   provenance_->read_operand(node, Access::Attribute, name, -1, value.ptr());
 }

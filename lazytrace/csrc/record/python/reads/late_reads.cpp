@@ -5,7 +5,7 @@
 namespace lazytrace {
 
 namespace {
-enum Which : int { kEntry, kAttribute, kWhole };
+enum Which : int { kEntry, kAttribute, kWhole, kSlot };
 
 // Where there is nothing: not a value that anybody keeps.
 PyObject* nothing() { return Py_NewRef(Py_Ellipsis); }
@@ -29,6 +29,11 @@ PyObject* find(int which, PyObject* object, PyObject* key) {
     return PyDict_Check(object)   ? PyDict_Copy(object)
            : PyList_Check(object) ? PyList_GetSlice(object, 0, PyList_GET_SIZE(object))
                                   : nothing();
+  if (which == kSlot) {
+    PyObject* said = PyObject_GenericGetAttr(object, key);
+    PyErr_Clear();
+    return said ? said : nothing();
+  }
   PyObject* found = which == kAttribute ? entry_of_namespace(object, key) : entry_of_container(object, key);
   PyErr_Clear();
   return found ? Py_NewRef(found) : nothing();
@@ -44,10 +49,12 @@ PyObject* find_again(PyObject*, PyObject* args) {
 PyObject* function_of(int which) {
   static PyMethodDef methods[] = {{"read_entry_again", find_again<kEntry>, METH_VARARGS, nullptr},
                                   {"read_attribute_again", find_again<kAttribute>, METH_VARARGS, nullptr},
-                                  {"read_contents_again", find_again<kWhole>, METH_VARARGS, nullptr}};
+                                  {"read_contents_again", find_again<kWhole>, METH_VARARGS, nullptr},
+                                  {"read_slot_again", find_again<kSlot>, METH_VARARGS, nullptr}};
   static PyObject* const functions[] = {PyCFunction_New(&methods[kEntry], self_of_steps()),
                                         PyCFunction_New(&methods[kAttribute], self_of_steps()),
-                                        PyCFunction_New(&methods[kWhole], self_of_steps())};
+                                        PyCFunction_New(&methods[kWhole], self_of_steps()),
+                                        PyCFunction_New(&methods[kSlot], self_of_steps())};
   return functions[which];
 }
 
@@ -99,8 +106,9 @@ bool LateReads::read(int which, PyObject* object, PyObject* key) {
   auto found = py::reinterpret_steal<py::object>(find(which, object, key));
   if (!found) throw py::error_already_set();
   // Which one it is: others are read by themselves.
-  std::string where =
-      which == kAttribute ? " " + around_->provenance->path_of(object) + "." + text_of(key) : "";
+  std::string where = which == kAttribute || which == kSlot
+                          ? " " + around_->provenance->path_of(object) + "." + text_of(key)
+                          : "";
   bool fed = recorder->feeding();
   bool number = is_plain_int_or_float(found.ptr());
   if (fed) {
@@ -137,6 +145,12 @@ bool LateReads::read_attribute(PyObject* object, PyObject* name) {
   if (!dict || !*dict || !PyDict_CheckExact(*dict) || !PyUnicode_CheckExact(name)) return false;
   if (PyType_Check(object) || PyModule_Check(object)) return false;
   return has_changed(object, *dict, name) && read(kAttribute, object, name);
+}
+
+bool LateReads::read_slot(PyObject* object, PyObject* name) {
+  Recorder* recorder = around_->recorder;
+  if (recorder->stopped() || recorder->inside_operator() || !recorder->takes_steps()) return false;
+  return read(kSlot, object, name);
 }
 
 bool LateReads::read_whole(PyObject* container) {

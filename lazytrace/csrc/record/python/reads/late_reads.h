@@ -20,6 +20,8 @@ class LateReads {
   bool read_entry(PyObject* container, PyObject* key);
   // What an object has under a name of its own:
   bool read_attribute(PyObject* object, PyObject* name);
+  // What an object of C says of itself, which any step may have changed:
+  bool read_slot(PyObject* object, PyObject* name);
   // All that a dict or a list holds:
   bool read_whole(PyObject* container);
 
