@@ -55,8 +55,8 @@ void Provenance::add_root(PyObject* object, Py_ssize_t index, Call::Root kind) {
     read_generator(node, object);
     return PyMethod_Check(object) ? read_method(node, object) : void();
   }
-  structural_.resize(static_cast<size_t>(node) + 1, 0);
-  structural_.back() = 1;
+  structural_.resize(static_cast<size_t>(node) + 1, kNoStructure);
+  structural_.back() = PyList_Check(object) || PyDict_Check(object) ? kChangeable : kFixed;
 }
 
 void Provenance::add_input(PyObject* tensor, int reg) {
@@ -295,7 +295,7 @@ bool Provenance::outlasts(int node) const {
 
 // Beyond its class: what it is says nothing of what it holds.
 bool Provenance::is_looked_into(int node) const {
-  bool whole = (*tree_)[node].length >= 0 || structural(node);
+  bool whole = (*tree_)[node].length >= 0 || was_structural(node);
   for (size_t i = 0; !whole && i < tree_->size(); ++i) {
     const Guard& guard = (*tree_)[static_cast<int>(i)];
     whole = guard.parent == node && guard.access != Access::Type;
@@ -324,7 +324,8 @@ bool Provenance::touched_what_was_read() const {
   // A namespace that was looked into by other names is as it was for whoever looks again.
   auto was_looked_into = [&](const void* object, int node) {
     const TouchedNames* names = touched_in_.find(object);
-    if (!names || names->all || (*tree_)[node].length >= 0 || structural(node)) return is_looked_into(node);
+    if (!names || names->all || (*tree_)[node].length >= 0 || was_structural(node))
+      return is_looked_into(node);
     bool read = false;
     for (size_t i = 0; !read && i < tree_->size(); ++i) {
       const Guard& guard = (*tree_)[static_cast<int>(i)];
@@ -929,8 +930,12 @@ Behind Provenance::behind(int turn, const std::vector<int>& renamed) const {
       (one.contents ? all.contents : all.nodes).push_back(renamed[one.node]);
   std::sort(all.nodes.begin(), all.nodes.end());
   std::sort(all.contents.begin(), all.contents.end());
-  for (int node = 0; turn > 0 && node < read_by_turn_[static_cast<size_t>(turn) - 1]; ++node)
-    all.first_late = std::max(all.first_late, renamed[static_cast<size_t>(node)] + 1);
+  // What an argument holds may have been read before the step, too: the signature held it then.
+  auto is_late = [&](int node) {
+    return node >= read_by_turn_[static_cast<size_t>(turn) - 1] && !was_structural((*tree_)[node].parent);
+  };
+  for (int node = 0; turn > 0 && node < static_cast<int>(renamed.size()); ++node)
+    if (!is_late(node)) all.first_late = std::max(all.first_late, renamed[static_cast<size_t>(node)] + 1);
   return all;
 }
 

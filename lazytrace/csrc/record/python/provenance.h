@@ -86,10 +86,15 @@ class Provenance {
   // From now on the signature holds no values (Call::is_value) in containers: what is read of them is
   // guarded.
   void leave_values() { leaves_values_ = true; }
-  bool leaves_values(int node) const { return leaves_values_ && structural(node); }
-  // Whether the signature guards the contents of the node, but for the values that it leaves.
-  bool structural(int node) const {
+  bool leaves_values(int node) const { return leaves_values_ && was_structural(node); }
+  // Whether the signature guards what the node held when the call began, but for the values that it leaves.
+  bool was_structural(int node) const {
     return static_cast<size_t>(node) < structural_.size() && structural_[static_cast<size_t>(node)];
+  }
+  // Whether it says what the node holds now: a step may have changed a list or a dict since, at this call or
+  // at another. So what is read behind one has nodes, by which replays look for changes.
+  bool structural(int node) const {
+    return was_structural(node) && (turns_ == 0 || structural_[static_cast<size_t>(node)] == kFixed);
   }
   // Whether a weak root outlives the call for sure: a module, a class, a function or a member of an enum.
   bool lasting(int root) const;
@@ -425,10 +430,11 @@ class Provenance {
   Recorder* recorder_;
   GuardTree* tree_;
   uint64_t number_;
-  PyObject* handled_around_;      // borrowed from the caller, who is in its handler
-  AddressMap<int> known_;         // object -> guard node
-  AddressMap<int> members_;       // the same of members of enums that have no weak references
-  std::vector<char> structural_;  // by node
+  PyObject* handled_around_;  // borrowed from the caller, who is in its handler
+  AddressMap<int> known_;     // object -> guard node
+  AddressMap<int> members_;   // the same of members of enums that have no weak references
+  enum Structure : char { kNoStructure, kFixed, kChangeable };
+  std::vector<Structure> structural_;  // by node
   bool leaves_values_ = false;
   AddressMap<py::object> fresh_;  // made during the call, with a destructor -> weak reference
   AddressSet fresh_addresses_, older_;

@@ -711,7 +711,7 @@ StateWrites::Verdict StateWrites::verdict_on(const Writes::Write& write) const {
 // Whether what a list or dict held before the call is guarded to be there, entry for entry: not one that was
 // written before anybody read it, nor a number that is followed.
 bool StateWrites::comes_again(int owner, PyObject* original) const {
-  bool by_key = provenance_->structural(owner), left = provenance_->leaves_values(owner);
+  bool by_key = provenance_->was_structural(owner), left = provenance_->leaves_values(owner);
   auto guarded = [&](Access access, PyObject* key, Py_ssize_t index, PyObject* held) {
     int node = tree_->find(owner, access, key, index);
     if (node < 0) return by_key && !(left && Call::is_value(held));

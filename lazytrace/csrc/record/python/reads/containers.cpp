@@ -411,7 +411,8 @@ bool ContainerReads::take_over(PyObject* object, Wording what, bool emptied) {
   if (shows_its_end(object)) return recorder_->fail(what()), provenance_->let_go(), true;
   int node = provenance_->known(object);
   py::object before = log_->before(object);
-  bool values = provenance_->leaves_values(node), held = provenance_->structural(node) && !values;
+  bool by_key = provenance_->structural(node), values = by_key && provenance_->leaves_values(node);
+  bool held = by_key && !values;
   bool known = held || all_read_.count(object) || (!log_->wrote_to(object) && !whole_.insert(object));
   if (!known) values ? read_values(node, before.ptr()) : read_entries(node, before.ptr(), emptied);
   Writes::Write write;
@@ -449,7 +450,8 @@ void ContainerReads::read_whole(PyObject* object) {
   // What it holds was there, or was made in the call: the values among the former are guarded.
   if (provenance_->structural(node)) {
     bool left = provenance_->leaves_values(node) && !is_immutable(object) && !log_->took_over(object);
-    if (left && (log_->wrote_to(object) || whole_.insert(object))) read_values(node, object);
+    // Behind a step the other entries are read, too: that these were is not noted.
+    if (left) read_values(node, object);
     return;
   }
   if (all_read_.count(object)) return;
