@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 import lazytrace
-from tests.soundness.runner import Cases, X, call, check
+from tests.soundness.runner import Cases, X, agree, call, check
 
 cases = Cases()
 
@@ -119,3 +121,79 @@ def a_copy_of_a_list(trace):
 @cases.parametrize
 def test_arguments_changed_by_steps(make, expected):
     check(make, **expected)
+
+
+# ---------------------------------------------------------------- read before the step and behind it
+def loops(op, x, a, d, n, t):
+    for one in a:
+        x = op(x) * one
+    return x
+
+
+def loops_over_numbered(op, x, a, d, n, t):
+    for i, one in enumerate(a):
+        x = op(x) * one + i
+    return x
+
+
+def loops_over_pairs(op, x, a, d, n, t):
+    for one, other in zip(a, n[0], strict=False):
+        x = op(x) * one + other
+    return x
+
+
+def loops_over_items(op, x, a, d, n, t):
+    for _, one in list(d.items()):
+        x = op(x) * one
+    return x * len(d)
+
+
+def loops_over_tensors(op, x, a, d, n, t):
+    for one in t:
+        x = op(x) + one
+    return x
+
+
+def takes_the_next(op, x, a, d, n, t):
+    rest = iter(a)
+    x = op(x) * next(rest)
+    return x * next(rest)
+
+
+def unpacks(op, x, a, d, n, t):
+    _, second = a
+    x = op(x)
+    return x * a[0] * second
+
+
+def asks_again(op, x, a, d, n, t):
+    before = len(a) + a[0] + d["k"] + n[0][0]
+    x = op(x) * before
+    return x * a[0] + d["k"] + n[0][0] + len(n[0])
+
+
+def copies(op, x, a, d, n, t):
+    before = a[:], dict(d)
+    x = op(x)
+    return x * len(before[0]) + before[1]["k"], a[:], dict(d)
+
+
+def writes_first(op, x, a, d, n, t):
+    a.append(9.0)
+    x = op(x)
+    return x * len(a) * a[0]
+
+
+ACROSS = [
+    *(loops, loops_over_numbered, loops_over_pairs, loops_over_items, loops_over_tensors),
+    *(takes_the_next, unpacks, asks_again, copies, writes_first),
+]
+
+
+@pytest.mark.parametrize("at", [(1,), (1, 5), (3, 9), (7,), (14,)], ids=str)
+@pytest.mark.parametrize("change", [append, assign])
+@pytest.mark.parametrize("body", ACROSS)
+def test_across_a_step(body, change, at):
+    """`at`: at which calls of the step, the first of which is recorded."""
+    tracer = agree(lambda trace: changed(trace, body, change, at=at))
+    assert tracer.count("hits") >= 1 or 1 in at

@@ -330,6 +330,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     if (step_->free) show_writes(source, watched);
     if (step_->free && !recorder->stopped()) {
       Aside aside(around_.pause);
+      provenance->read_structures([this](PyObject* container) { return around_.writes->before(container); });
       read_before_ = provenance->look();
       for (at::Tensor& tensor : recorder->outer()) outer_.emplace_back(tensor, TensorMeta::of(tensor));
     }

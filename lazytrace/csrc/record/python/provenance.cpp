@@ -879,6 +879,31 @@ bool Provenance::any_lies_in(const std::vector<int>& nodes, c10::function_ref<bo
   return false;
 }
 
+void Provenance::read_structures(c10::function_ref<py::object(PyObject*)> before) {
+  if (std::exchange(structures_read_, true)) return;
+  // A value that the signature leaves has a node where it was read.
+  auto read = [&](int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value) {
+    if (!leaves_values_ || !Call::is_value(value)) read_child(node, access, key, index, value);
+  };
+  for (PyObject* root : std::vector<PyObject*>(roots_)) {
+    auto node = static_cast<size_t>(known(root));
+    if (node >= structural_.size() || structural_[node] != kChangeable) continue;
+    const int owner = static_cast<int>(node);
+    py::object held = before(root);
+    tree_->expect_length(owner, held.ptr());
+    for (Py_ssize_t i = 0; PyList_Check(held.ptr()) && i < PyList_GET_SIZE(held.ptr()); ++i)
+      read(owner, Access::At, nullptr, i, PyList_GET_ITEM(held.ptr(), i));
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; PyDict_Check(held.ptr()) && PyDict_Next(held.ptr(), &at, &key, &value);)
+      read(owner, Access::Item, key, -1, value);
+  }
+}
+
+bool Provenance::goes_through_changed(PyObject* iterator) const {
+  return has_stepped() && !touched_.empty() && goes_through(iterator) &&
+         leads_to(iterator, [&](PyObject* one) { return touched_.count(one) && was_structural(known(one)); });
+}
+
 int Provenance::note_behind(const std::vector<int>& changed) {
   ++turns_;
   read_by_turn_.push_back(static_cast<int>(tree_->size()));

@@ -96,6 +96,12 @@ class Provenance {
   bool structural(int node) const {
     return was_structural(node) && (turns_ == 0 || structural_[static_cast<size_t>(node)] == kFixed);
   }
+  // A step comes that may change them, at this call or at another: what the function has read of lists and
+  // dicts of a structure so far has nodes from now on. `before`: what one held when the call began.
+  void read_structures(c10::function_ref<py::object(PyObject*)> before);
+  // Whether an iterator goes through a list or dict of the structure that a step has changed meanwhile: how
+  // long that is no replay compares.
+  bool goes_through_changed(PyObject* iterator) const;
   // Whether a weak root outlives the call for sure: a module, a class, a function or a member of an enum.
   bool lasting(int root) const;
   // Whether what leads to the object of this node does: an argument, state, or such a weak root.
@@ -435,6 +441,7 @@ class Provenance {
   AddressMap<int> members_;   // the same of members of enums that have no weak references
   enum Structure : char { kNoStructure, kFixed, kChangeable };
   std::vector<Structure> structural_;  // by node
+  bool structures_read_ = false;
   bool leaves_values_ = false;
   AddressMap<py::object> fresh_;  // made during the call, with a destructor -> weak reference
   AddressSet fresh_addresses_, older_;

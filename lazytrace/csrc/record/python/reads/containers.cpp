@@ -569,6 +569,8 @@ void ContainerReads::read_bases(PyObject* type) {
 
 void ContainerReads::advance(PyObject* iterator) {
   if (is_tensor(iterator)) return;
+  if (provenance_->goes_through_changed(iterator))
+    return recorder_->fail(say(reason::ReadsTouched, type_name(iterator)));
   classes_->read_special(iterator, "__next__");
   int node = provenance_->owner(iterator);
   static PyObject* name = PyUnicode_InternFromString("__next__");
