@@ -352,7 +352,7 @@ class Recorder {
   void read_fed_blanks(const std::vector<c10::IValue>& arguments);
   void read_blanks(const std::vector<c10::IValue>& arguments, const torch::jit::Stack& stack, size_t returns);
   void note_bases(const OperatorFacts& facts, const std::vector<c10::IValue>& arguments,
-                         const torch::jit::Stack& stack, Step* step);
+                  const torch::jit::Stack& stack, Step* step);
   // In place. That a tensor comes to require gradients leaves it its memory.
   void note_changed_look(bool changed) {
     program_->changes_looks |= changed;
