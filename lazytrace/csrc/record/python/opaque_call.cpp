@@ -327,6 +327,9 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     // What runs again may find no hooks any more where the step that has run had some.
     if (step_->free || recorder->feeding()) recorder->settle_read_data();
     if (step_->free) around_.unseen->settle_made();
+    // It may ask what is handled (`sys.exc_info()`, `raise`), which a replay has no object for.
+    if (step_->free && !watched && !recorder->feeding() && provenance->handles_its_own())
+      recorder->fail(say(reason::OpaqueInHandler, step_->name));
     if (step_->free) show_writes(source, watched);
     if (step_->free && !recorder->stopped()) {
       Aside aside(around_.pause);
