@@ -221,8 +221,6 @@ def _is_sequence(cls: type) -> bool:
 def _children(path: str, value: Any) -> Iterator[tuple[str, Any]] | None:
     """What is in a container, each with its path; None of what is no container."""
     cls = type(value)
-    if cls is StateArgument:
-        return None
     if cls is dict:
         return _items(path, dict.items(value))
     if cls is OrderedDict:
