@@ -323,6 +323,16 @@ def by_keyword(trace):
 
 
 @cases(hits=6)
+def by_a_name_in_other_letters(trace):
+    def step(x, größen):
+        größen.append(x.sum().item())
+        return x * 2
+
+    sizes = []
+    return trace(step), [call(X(3) * k, sizes) for k in range(1, 11)], lambda: sizes
+
+
+@cases(hits=6)
 def through_stars(trace):
     """As functions that decorators have wrapped pass their arguments on."""
 

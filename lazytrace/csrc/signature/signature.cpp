@@ -302,7 +302,7 @@ Signature::Signature(std::vector<std::string> names, int positional_only, int po
 void Signature::take_as_state(const std::string& name) {
   rest_is_state_ |= name == "*";
   for (size_t i = 0; i < names_.size(); ++i)
-    if (PyUnicode_CompareWithASCIIString(names_[i].ptr(), name.c_str()) == 0) states_[i] = 1;
+    if (text_of(names_[i].ptr()) == name) states_[i] = 1;
 }
 
 // Read from the function at each call: defaults can be assigned to.
