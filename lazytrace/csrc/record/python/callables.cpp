@@ -57,17 +57,25 @@ PyObject* find_object(const char* module, const char* name) {
 // Rows that have found their object, by what of it never changes: a table that grows as modules are imported.
 class Found {
  public:
+  // `key_of(object, row)` is null for an object that is not what the row speaks of, as one that somebody has
+  // put into the module for the time of a test: the row goes on looking. `name`: what the rows in question are
+  // called, if that is known; then the answer that there is none is not kept either.
   template <size_t N, typename KeyOf>
-  Does find(const Row (&rows)[N], const void* key, KeyOf key_of) {
+  Does find(const Row (&rows)[N], const void* key, KeyOf key_of, const char* name = nullptr) {
     if (const Does* known = known_.find(key)) return *known;
     open_.resize(N, true);
     for (size_t i = 0; i < N; ++i) {
-      PyObject* object = open_[i] ? find_object(rows[i].holder, rows[i].name) : nullptr;
-      if (!object) continue;
+      if (!open_[i] || (name && std::strcmp(name, rows[i].name) != 0)) continue;
+      PyObject* object = find_object(rows[i].holder, rows[i].name);
+      const void* of = object ? key_of(object, rows[i]) : nullptr;
+      if (!of) continue;
       open_[i] = false;
-      if (const void* of = key_of(object)) known_[of] = rows[i].does;
+      known_[of] = rows[i].does;
+      Py_INCREF(object);  // for good: another object at its address would be taken for it
     }
-    return known_[key];  // Unknown of what no row has found
+    if (!name) return known_[key];  // Unknown of what no row has found
+    const Does* known = known_.find(key);
+    return known ? *known : Does::Unknown;
   }
 
  private:
@@ -159,15 +167,19 @@ Does function_does(PyCFunctionObject* f) {
   if (of_torch_class || module == "torch" || module == "torch._C" || starts_with(module, "torch._C."))
     return *torchs->emplace(f->m_ml, torch_function_does(f, module)).first;
   static auto* found = new Found();
-  return found->find(kFunctions, f->m_ml, [](PyObject* object) -> const void* {
-    return PyCFunction_Check(object) ? reinterpret_cast<PyCFunctionObject*>(object)->m_ml : nullptr;
-  });
+  auto key_of = [](PyObject* object, const Row& row) -> const void* {
+    if (!PyCFunction_Check(object)) return nullptr;
+    auto* function = reinterpret_cast<PyCFunctionObject*>(object);
+    bool own = std::strcmp(function->m_ml->ml_name, row.name) == 0 && module_of(function) == row.holder;
+    return own ? function->m_ml : nullptr;
+  };
+  return found->find(kFunctions, f->m_ml, key_of, f->m_ml->ml_name);
 }
 
 Does object_does(PyObject* callable) {
   static auto* found = new Found();
-  return found->find(kFunctions, callable, [](PyObject* object) -> const void* {
-    return PyCFunction_Check(object) ? nullptr : object;
+  return found->find(kFunctions, callable, [](PyObject* object, const Row&) -> const void* {
+    return PyCFunction_Check(object) || PyFunction_Check(object) ? nullptr : object;
   });
 }
 
@@ -176,7 +188,7 @@ Does type_does(PyTypeObject* type) {
       !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE))
     return Does::Reads;
   static auto* found = new Found();
-  return found->find(kTypes, type, [](PyObject* object) -> const void* { return object; });
+  return found->find(kTypes, type, [](PyObject* object, const Row&) -> const void* { return object; });
 }
 
 Does method_does(PyTypeObject* type, const std::string& name) {
