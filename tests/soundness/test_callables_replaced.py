@@ -40,6 +40,23 @@ same += [torch.equal(known(X), X * kept(0.25)) for _ in range(4)]
 print(json.dumps([all(same), held.stats().hits, known.stats().hits]))
 """
 
+# torch.fx puts Python functions in the place of all of math's while it traces.
+WHILE_FX_TRACES = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = traced(lambda x: x * kept(0.5))
+
+    def forward(self, x):
+        self.scale(X)
+        return x * 2
+
+torch.fx.symbolic_trace(Net())
+known = traced(lambda x: x * math.erf(0.5) + math.sqrt(2.0))
+same = [torch.equal(known(X), X * kept(0.5) + math.sqrt(2.0)) for _ in range(4)]
+print(json.dumps([all(same), known.stats().hits]))
+"""
+
 
 def run(body: str) -> list:
     done = python("-c", PROGRAM.replace("{body}", body), LAZYTRACE_REPORT="0")
@@ -53,3 +70,7 @@ def test_another_function_of_c_in_the_place_of_one_of_math():
 
 def test_a_function_that_was_taken_out_for_a_while():
     assert run(NOT_THERE_AT_FIRST) == [True, 0, 3]
+
+
+def test_a_first_call_while_fx_traces():
+    assert run(WHILE_FX_TRACES) == [True, 3]
