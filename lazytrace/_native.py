@@ -86,7 +86,11 @@ def load() -> str:
         _core.configure_whole_calls(whole)
         _core.configure_default_dicts(stand_ins.Filling)
         _core.configure_cached_calls(_cached_step, _given_entry)
-        _core.configure_scripted_calls(_torch.scripted_classes(), _scripted_step)
+        _core.configure_called_objects(_torch.scripted_classes(), _scripted_step, None, None)
+        operators = _torch.custom_operator_classes()
+        _core.configure_called_objects(
+            operators, _custom_operator_step, _torch.is_custom_operator, _torch.name_of_operator
+        )
         globals()["core"] = _core
     return found
 
@@ -108,6 +112,11 @@ def _scripted_step(scripted: Any, /, *args: Any, **kwargs: Any) -> Any:
     # Printing its graph runs operators.
     python = core.aside(functools.partial(_torch.runs_python, scripted))
     return core.opaque_call(scripted, "", scripted, args, kwargs, python)
+
+
+def _custom_operator_step(operator: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """The same of what `torch.library.custom_op` has made: all of its kernels are Python."""
+    return core.opaque_call(operator, "", operator, args, kwargs, True)
 
 
 def available() -> bool:

@@ -12,6 +12,7 @@ from types import CodeType, FunctionType, GetSetDescriptorType, MethodDescriptor
 from typing import Any, Final
 
 import torch
+import torch._library.custom_ops as _custom_ops
 import torch.autograd.graph
 import torch.utils.checkpoint
 from torch.autograd.function import Function
@@ -320,6 +321,57 @@ def scripted_classes() -> tuple[type, ...]:
     True
     """
     return torch._C.ScriptFunction, torch._C.ScriptMethod
+
+
+def custom_operator_classes() -> tuple[type, ...]:
+    """What a custom operator is called by: its definition, its overload, and the packet of that.
+
+    >>> type(torch.ops.aten.neg) in custom_operator_classes()
+    True
+    """
+    return _custom_ops.CustomOpDef, torch._ops.OpOverload, torch._ops.OpOverloadPacket
+
+
+def is_custom_operator(called: Any) -> bool:
+    """Whether `torch.library.custom_op` has made it, or what it leads to, for a user: its kernels are Python.
+
+    torch makes its `prims` so, too; these come to other operators.
+
+    >>> is_custom_operator(torch.ops.aten.neg), is_custom_operator(torch.ops.aten.neg.default)
+    (False, False)
+    """
+    if isinstance(called, _custom_ops.CustomOpDef):
+        return True
+    name = name_of_operator(called)
+    return name in _custom_ops.OPDEFS and not name.startswith(("prims::", "rngprims::"))
+
+
+def name_of_operator(called: Any) -> str:
+    """What torch's registry has it under.
+
+    >>> name_of_operator(torch.ops.aten.neg), name_of_operator(torch.ops.aten.add.Tensor)
+    ('aten::neg', 'aten::add.Tensor')
+    """
+    if isinstance(called, _custom_ops.CustomOpDef):
+        return called._qualname
+    name: str = called._name if isinstance(called, torch._ops.OpOverload) else called._qualified_op_name
+    return name
+
+
+def overload_of(called: Any) -> Any:
+    """The overload that a call of a custom operator runs; None of anything else, and where there are several.
+
+    >>> overload_of(torch.neg) is None
+    True
+    """
+    if not isinstance(called, custom_operator_classes()) or not is_custom_operator(called):
+        return None
+    if isinstance(called, _custom_ops.CustomOpDef):
+        return called._opoverload
+    if isinstance(called, torch._ops.OpOverload):
+        return called
+    names = called.overloads()
+    return getattr(called, names[0]) if len(names) == 1 else None
 
 
 def runs_python(scripted: Any) -> bool:

@@ -268,6 +268,45 @@ def test_obstacles():
     assert obstacle_of(lambda x: {1: x, "k": Holder()}, X).endswith("or return a dict.")
 
 
+def test_a_custom_operator(tmp_path):
+    @torch.library.custom_op("lt_export::halves", mutates_args=())
+    def halves(x: torch.Tensor, k: float) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.from_numpy(x.numpy() * k), x.clone()
+
+    halves.register_fake(lambda x, k: (torch.empty_like(x), torch.empty_like(x)))
+
+    def uses(x):
+        scaled, same = torch.ops.lt_export.halves(x + 1, 0.5)
+        return scaled * same
+
+    fn = traced(uses)
+    for _ in range(2):  # torch makes what it needs at the first call of an operator
+        fn(X)
+    assert fn.exportable(X)
+    program = export(fn, X)
+    assert torch.ops.lt_export.halves.default in [node.target for node in program.graph.nodes]
+    assert same(program.module()(X), uses(X))
+    with pytest.raises(NotImplementedError) as raised:
+        lazytrace.save(fn, tmp_path / "halves.lt", X)
+    assert str(raised.value).splitlines()[1:] == [
+        f"  calls the custom operator lt_export::halves ({here(uses, 1)}), which stays Python. Hand it on as a "
+        "graph, or as an exported program."
+    ]
+
+
+def test_an_operator_that_gives_a_number_cannot_be_exported():
+    @torch.library.custom_op("lt_export::largest", mutates_args=())
+    def largest(x: torch.Tensor) -> float:
+        return float(x.max())
+
+    fn = traced(lambda x: x / largest(x))
+    for _ in range(2):
+        fn(X)
+    (told,) = fn.exportable(X).obstacles
+    assert told.startswith("calls the custom operator lt_export::largest (")
+    assert same(fn.graph(X)(X), X / X.max())
+
+
 def test_backward_hooks_of_a_module(tmp_path):
     """They are there for gradients; a program that was recorded without these does without them."""
     net = torch.nn.Sequential(torch.nn.Linear(X.shape[-1], 2), torch.nn.Tanh())

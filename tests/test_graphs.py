@@ -540,6 +540,27 @@ def test_an_opaque_step_is_an_operator():
     assert any(str(target).startswith("lazytrace_opaque.") for target in calls(graph))
 
 
+def test_a_custom_operator_is_a_node_by_its_name():
+    name = "lt_graphs::parts"
+
+    @torch.library.custom_op(name, mutates_args=("seen",))
+    def parts(x: torch.Tensor, k: float, seen: torch.Tensor) -> list[torch.Tensor]:
+        seen.add_(1)
+        return [torch.from_numpy(x.numpy() * k), x.clone()]
+
+    def uses(x, seen):
+        scaled, same = parts(x + 1, k=3.0, seen=seen)
+        return scaled * same
+
+    fn = traced(uses)
+    fn(X, torch.zeros(1))
+    graph = fn.graph(X, torch.zeros(1))
+    seen = torch.zeros(1)
+    assert_same(graph(X, seen), uses(X, torch.zeros(1)))
+    assert seen.item() == 1
+    assert torch.ops.lt_graphs.parts.default in calls(graph)
+
+
 def test_an_opaque_step_that_gives_another_value():
     state = [1]
 

@@ -686,7 +686,7 @@ PYBIND11_MODULE(_core, m) {
     if (!lt::put_cached(cache.ptr(), args.ptr(), made.ptr())) throw py::error_already_set();
     return made;
   });
-  m.def("configure_scripted_calls", &lt::configure_scripted_calls);
+  m.def("configure_called_objects", &lt::configure_called_objects);
   m.def("configure_unseen", &lt::configure_unseen);
   m.def("take_array", [](py::handle array, bool itself) {
     return lt::Recording::active()->unseen()->take(array.ptr(), itself);

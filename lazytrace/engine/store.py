@@ -218,6 +218,7 @@ class _Followed:
     failed: int = 0
     refused: str = ""
     turns: int = 0
+    anew: bool = False
 
 
 class Shapes:
@@ -329,6 +330,20 @@ class Shapes:
             known.fixed |= {*paths}
             known.state = tuple(path for path in known.state if path not in known.fixed)
             return known.fixed != before
+
+    def record_anew(self, structure: bytes) -> bool:
+        """Whether to drop what was recorded, once: a step has changed Python state when it was recorded.
+
+        It may have made then what it finds from then on.
+
+        >>> shapes = Shapes()
+        >>> [shapes.record_anew(b"f32[?]") for _ in range(2)]
+        [True, False]
+        """
+        known = self._of(structure)
+        with self._lock:
+            first, known.anew = not known.anew, True
+            return first
 
     def leave_blocks(self, structure: bytes, *, to_blame: bool) -> bool:
         """Whether from now on nobody watches what activation checkpointing calls.

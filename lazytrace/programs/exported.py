@@ -13,7 +13,7 @@ from lazytrace.errors import export_refused, shares_memory
 from lazytrace.programs.fx import GraphBuilder, obstacles
 from lazytrace.programs.layout import Layout, layout_of
 from lazytrace.programs.one_tensor import computes_the_same
-from lazytrace.programs.opaque import stays_python
+from lazytrace.programs.opaque import custom_operator_of, stays_python
 from lazytrace.programs.program import Program, Register
 from lazytrace.programs.reads import check_of
 
@@ -22,8 +22,9 @@ def obstacles_to_export(program: Program) -> Iterator[tuple[str, str]]:
     """(why, advice) of each thing that an exported program cannot hold."""
     yield from obstacles(program)
     for step in program.steps:
-        if step.kind == "opaque":
-            yield stays_python(step)
+        if step.opaque is not None:
+            if custom_operator_of(step.opaque) is None:
+                yield stays_python(step)
         elif step.kind == "requires_grad":
             yield f"sets requires_grad ({step.place})", "Do that outside."
         elif step.sizes:

@@ -13,7 +13,7 @@ from torch import fx
 
 from lazytrace._torch import fake_mode, fake_of, pytree_codegen, tree_flatten
 from lazytrace.programs.layout import PLAIN, Expectations, Layout, Leaf, identifier, layout_of, refuse
-from lazytrace.programs.opaque import operator_of
+from lazytrace.programs.opaque import custom_operator_of, operator_of
 from lazytrace.programs.program import (
     Capture,
     Generator,
@@ -415,6 +415,10 @@ class _Writer:
 
     def _opaque(self, step: Operation) -> None:
         assert step.opaque is not None
+        if (custom := custom_operator_of(step.opaque)) is not None:
+            state = dict(self.builder.program.state)
+            args, kwargs = step.opaque.call.build(self._nodes.__getitem__, state.__getitem__)
+            return self._bind(self._made(custom, args, kwargs, step), step)
         target, kept = operator_of(step.opaque, self.builder.program)
         tensors = [self._nodes[register] for register in step.opaque.call.registers()]
         node = self._made(target, (tensors,), {}, step, tuple_of=True)

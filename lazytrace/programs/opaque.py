@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lazytrace._torch import tree_flatten
+from lazytrace._torch import overload_of, tree_flatten
 
 if TYPE_CHECKING:
     from lazytrace.programs.program import Opaque, Operation, Program
@@ -23,10 +23,24 @@ _HOOKS = ("BackwardHookFunction", "link_module_hooks")
 
 def stays_python(step: Operation) -> tuple[str, str]:
     """(why, advice) where nothing can hold an opaque step but the process that has recorded it."""
+    if step.opaque is not None and overload_of(step.opaque.function) is not None:
+        advice = "Hand it on as a graph, or as an exported program."
+        if custom_operator_of(step.opaque) is None:
+            advice = "Let it give tensors, and no numbers."
+        return f"calls the custom operator {step.operator} ({step.place}), which stays Python", advice
     if step.operator in _HOOKS:
         return "has backward hooks of modules", "Take them off, or hand it on as recorded under no_grad()."
     advice = "Take that out of the function, or register it with torch.library.custom_op()."
     return f"calls {step.operator} ({step.place}), which stays Python", advice
+
+
+def custom_operator_of(opaque: Opaque) -> Any:
+    """The operator of `torch.library.custom_op` that the step calls, which graphs can name; None of others."""
+    overload = overload_of(opaque.function)
+    if overload is None:
+        return None
+    given = [str(one.type) for one in overload._schema.returns]
+    return overload if given == ["List[Tensor]"] or set(given) <= {"Tensor"} else None
 
 
 def operator_of(opaque: Opaque, program: Program) -> tuple[Any, torch.library.Library]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 
 import pytest
 import torch
@@ -10,7 +9,6 @@ import torch
 from tests.soundness.runner import Cases, X, around, call, check
 
 cases = Cases()
-numbers = itertools.count()
 
 
 class Tagged(torch.Tensor):
@@ -182,67 +180,6 @@ def nested(trace):
     fn = trace(lambda n: torch.nested.to_padded_tensor(n, 0.0))
     n = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     return (lambda k: fn(n) * k), [call(1), call(1), call(2)]
-
-
-def library(name, body, mutates=()):
-    unique = f"lt_soundness::{name}{next(numbers)}"
-    op = torch.library.custom_op(unique, body, mutates_args=mutates)
-    return op
-
-
-@cases(eager="reads a list of unknown origin")
-def custom_operator(trace):
-    def scale(x: torch.Tensor, k: float) -> torch.Tensor:
-        return x * k
-
-    op = library("scale", scale)
-    return trace(lambda x: op(x, 2.0) + 1), [call(X())] * 3
-
-
-@cases(eager="calls .append() of a list")
-def custom_operator_with_a_side_effect(trace):
-    seen = []
-
-    def noisy(x: torch.Tensor) -> torch.Tensor:
-        seen.append(1)
-        return x * 2
-
-    op = library("noisy", noisy)
-    return trace(lambda x: op(x) + 1), [call(X())] * 3, lambda: list(seen)
-
-
-@cases(eager="reads a list of unknown origin")
-def custom_operator_that_reads_state(trace):
-    o = {"k": 2.0}
-
-    def scale(x: torch.Tensor) -> torch.Tensor:
-        return x * o["k"]
-
-    op = library("stateful", scale)
-    return trace(lambda x: op(x) + 1), around(lambda: o.update(k=3.0), X())
-
-
-@cases(eager="which lazytrace cannot see into")
-def custom_operator_that_writes(trace):
-    def bump(x: torch.Tensor) -> None:
-        x.add_(1)
-
-    op = library("bump", bump, ("x",))
-
-    def fn(x):
-        op(x)
-        return x * 2
-
-    return trace(fn), [call(X())] * 3
-
-
-@cases(eager="calls .numpy() of a tensor")
-def custom_operator_by_numpy(trace):
-    def by_numpy(x: torch.Tensor) -> torch.Tensor:
-        return torch.from_numpy(x.numpy() * 2)
-
-    op = library("by_numpy", by_numpy)
-    return trace(lambda x: op(x) + 1), [call(X()), call(X()), call(X() + 1)]
 
 
 @cases(hits=3, recordings=1)

@@ -58,8 +58,8 @@ PyObject* find_object(const char* module, const char* name) {
 class Found {
  public:
   // `key_of(object, row)` is null for an object that is not what the row speaks of, as one that somebody has
-  // put into the module for the time of a test: the row goes on looking. `name`: what the rows in question are
-  // called, if that is known; then the answer that there is none is not kept either.
+  // put into the module for the time of a test: the row goes on looking. `name`: what the rows in question
+  // are called, if that is known; then the answer that there is none is not kept either.
   template <size_t N, typename KeyOf>
   Does find(const Row (&rows)[N], const void* key, KeyOf key_of, const char* name = nullptr) {
     if (const Does* known = known_.find(key)) return *known;

@@ -17,6 +17,7 @@
 #include "record/python/asked.h"
 #include "record/python/log_call.h"
 #include "record/python/unseen.h"
+#include "record/python/whole_calls.h"
 #include "support/reasons.h"
 #include "torch/traits.h"
 
@@ -210,6 +211,7 @@ struct Aside {
 // Asking for it may run Python code, as that of a class with a __getattr__.
 std::string name_of(PyObject* function, Pause* pause) {
   Aside aside(pause);
+  if (std::string known = name_of_called(function); !known.empty()) return known;
   return text_of(py::str(py::getattr(function, "__qualname__", py::str(type_name(function)))).ptr());
 }
 }  // namespace
@@ -343,7 +345,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
   if (python) provenance->judge_handed_on();
   count_holders();
   if (step_->free && !recorder->stopped()) made_.emplace(step_->call, call_.ptr());
-  touched_ = provenance->touched_count();
+  touched_ = provenance->touched_so_far();
   around_.recorder->pause();
   // What is written to a stream or a file is nothing that a function reads.
   around_.pause->begin(python && function != LogCall::functions[LogCall::kAtOnce]);
@@ -574,7 +576,8 @@ void OpaqueCall::judge_parts(PyObject* result) {
 void OpaqueCall::add(PyObject* result) {
   Recorder* recorder = around_.recorder;
   // A form cannot go without code that fills a list.
-  step_->watched &= touched_ == around_.provenance->touched_count();
+  const bool touched = around_.provenance->touched_count() != touched_.objects + touched_.others;
+  step_->watched &= !touched;
   bool changes = step_->free && !step_->watched && !step_->pure;
   std::vector<py::object> kept = changes ? around_.provenance->handed_on() : std::vector<py::object>();
   judge_parts(result);
@@ -596,8 +599,9 @@ void OpaqueCall::add(PyObject* result) {
     return touch_kept(kept);
   }
   if (step_->pure) step_->told = !recorder->hidden_varies();
-  step_->touches = around_.provenance->touched_count() != touched_;
-  step_->confuses = step_->touches && around_.provenance->touched_what_was_read();
+  // What it has made and left to nobody is nothing that code behind it could come to.
+  step_->touches = touched && around_.provenance->left_touched(touched_);
+  step_->confuses = touched && around_.provenance->touched_what_was_read();
   if (step_->watched) step_->answers = recorder->take_answers();
   step_->touches |= step_->watched;  // a function that runs again has no guards for what is read there
   step_->confuses |= Modes::current() != modes_;  // a function that is fed its result would not switch them

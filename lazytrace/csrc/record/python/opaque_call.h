@@ -117,7 +117,7 @@ class OpaqueCall {
   std::vector<std::string> traits_;                       // of these, too
   std::vector<std::pair<at::Tensor, TensorMeta>> outer_;  // of what it may come to that was there before
   std::vector<py::object> shown_;                         // by write: what Python code finds there
-  size_t touched_ = 0;
+  Provenance::TouchedSoFar touched_;
   GuardTree::Look read_before_;
   Modes modes_ = Modes::current();
   bool prints_ = false;                   // or logs, and gives nothing back

@@ -288,6 +288,14 @@ class Provenance {
     return touched_.empty() && touched_names_.empty() && state_.empty() && hidden_.empty();
   }
   size_t touched_count() const { return touched_.added() + touched_names_.size() + touched_unseen_; }
+  // How much that is, and whether of what was written to since then anything is there still.
+  struct TouchedSoFar {
+    size_t objects = 0, others = 0;
+  };
+  TouchedSoFar touched_so_far() const { return {touched_.added(), touched_names_.size() + touched_unseen_}; }
+  bool left_touched(const TouchedSoFar& since) const {
+    return touched_so_far().others != since.others || touched_.any_left_since(since.objects);
+  }
   // A destructor has run for what the function has written over. That of another object of its class may
   // change what this one has not, so nothing may be read or done behind it.
   void note_destructor(const std::string& what) { behind_destructor_ = what; }

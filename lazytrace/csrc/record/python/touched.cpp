@@ -12,7 +12,15 @@ void Touched::add(PyObject* object) {
   One one{weak_reference(object)};
   if (!one.weak) held_.push_back(py::reinterpret_borrow<py::object>(object));
   entries_[object] = std::move(one);
-  ++added_;
+  order_.push_back(object);
+}
+
+bool Touched::any_left_since(size_t added) const {
+  return std::any_of(order_.begin() + static_cast<std::ptrdiff_t>(added), order_.end(), [&](const void* at) {
+    if (!count(at)) return false;
+    bool held = !entries_.find(at)->weak;
+    return !held || Py_REFCNT(static_cast<PyObject*>(const_cast<void*>(at))) > 1;
+  });
 }
 
 bool Touched::count(const void* object) const {

@@ -19,8 +19,10 @@ class Touched {
   void add(PyObject* object);
   bool count(const void* object) const;
   // How many were added.
-  size_t added() const { return added_; }
-  bool empty() const { return added_ == 0; }
+  size_t added() const { return order_.size(); }
+  bool empty() const { return order_.empty(); }
+  // Whether one that was added since there were so many is there, and not for this alone.
+  bool any_left_since(size_t added) const;
   // Whether it holds for one that has not gone.
   template <typename F>
   bool any(F wanted) const {
@@ -41,7 +43,7 @@ class Touched {
 
   AddressMap<One> entries_;
   std::vector<py::object> held_;
-  size_t added_ = 0;
+  std::vector<const void*> order_;  // addresses, the newest last
 };
 
 }  // namespace lazytrace

@@ -35,11 +35,17 @@ void configure_whole_calls(const py::dict& by_function) {
 }
 
 namespace {
-std::vector<PyTypeObject*>& scripted_classes() {
-  static auto* known = new std::vector<PyTypeObject*>();
+// Objects of a class whose calls are a step each, where `holds` is null or true of them.
+struct CalledObjects {
+  PyTypeObject* cls;
+  PyObject *step, *holds, *name;
+};
+// Kept for the life of the process, as all that is told.
+std::vector<CalledObjects>& called_objects() {
+  static auto* known = new std::vector<CalledObjects>();
   return *known;
 }
-PyObject *scripted_step = nullptr, *print_step = nullptr, *filling_step = nullptr;
+PyObject *print_step = nullptr, *filling_step = nullptr;
 PyObject *print_function = nullptr, *print_parts = nullptr, *is_printable = nullptr;
 PyObject* text_of_object = nullptr;
 PyObject *cached_step = nullptr, *given_step = nullptr;
@@ -61,10 +67,19 @@ void configure_unhooking(const py::object& remove, const py::object& step) {
 
 PyObject* given_entry_step() { return given_step; }
 
-void configure_scripted_calls(const py::tuple& classes, const py::object& step) {
+void configure_called_objects(const py::tuple& classes, const py::object& step, const py::object& holds,
+                              const py::object& name) {
+  auto given = [](const py::object& one) { return one.is_none() ? nullptr : Py_NewRef(one.ptr()); };
   for (py::handle cls : classes)
-    scripted_classes().push_back(reinterpret_cast<PyTypeObject*>(Py_NewRef(cls.ptr())));
-  scripted_step = Py_NewRef(step.ptr());
+    called_objects().push_back({reinterpret_cast<PyTypeObject*>(Py_NewRef(cls.ptr())), Py_NewRef(step.ptr()),
+                                given(holds), given(name)});
+}
+
+std::string name_of_called(PyObject* object) {
+  for (const CalledObjects& row : called_objects())
+    if (row.name && Py_IS_TYPE(object, row.cls))
+      return text_of(py::handle(row.name)(py::handle(object)).ptr());
+  return "";
 }
 
 void configure_print(const py::object& function, const py::object& step, const py::object& printable,
@@ -203,9 +218,11 @@ void configure_stand_ins(const py::dict& by_function, const py::dict& dropped, c
 }
 
 bool is_step_of_ours(PyObject* function) {
-  return function && (function == scripted_step || function == cached_step || function == given_step ||
-                      function == print_step || function == print_parts || function == filling_step ||
-                      stand_ins().all.count(function));
+  if (!function) return false;
+  for (const CalledObjects& row : called_objects())
+    if (function == row.step) return true;
+  return function == cached_step || function == given_step || function == print_step ||
+         function == print_parts || function == filling_step || stand_ins().all.count(function);
 }
 
 namespace {
@@ -442,8 +459,10 @@ void WholeCalls::exchange_unseen(Frame f, const Operation& operation, bool print
   // What it gives is made at each call, and is no state that a guard could find.
   PyObject* function = taken_apart(*callee).first;
   if (is_lru_cache(function) && is_step(function, f, operation)) return hand_over(cached_step);
-  for (PyTypeObject* cls : scripted_classes())
-    if (Py_IS_TYPE(*callee, cls)) return hand_over(scripted_step);
+  for (const CalledObjects& row : called_objects())
+    if (Py_IS_TYPE(*callee, row.cls) &&
+        (!row.holds || py::handle(row.holds)(py::handle(*callee)).cast<bool>()))
+      return hand_over(row.step);
 }
 
 namespace {

@@ -22,8 +22,8 @@ class WholeCalls {
 
   // Once an instruction is judged.
   void exchange(Frame f, const Operation& operation);
-  // The same of what TorchScript has compiled, before the instruction is judged: there is nothing to see.
-  // And, where it `prints`, of print().
+  // The same of what TorchScript has compiled and of custom operators, before the instruction is judged:
+  // there is nothing to see. And, where it `prints`, of print().
   void exchange_unseen(Frame f, const Operation& operation, bool prints);
   // The same of methods of logging, once the instruction is judged. Python code that stands for them calls
   // them for real.
@@ -48,9 +48,13 @@ class WholeCalls {
 
 // Told by Python once: functions, and what is called in the place of each.
 void configure_whole_calls(const py::dict& steps);
-// Told by Python once: the classes of what TorchScript has compiled, and what is called with one of these and
-// its arguments.
-void configure_scripted_calls(const py::tuple& classes, const py::object& step);
+// Told by Python, for each kind of such objects once: the classes of what TorchScript has compiled, or of
+// custom operators, and what is called with one of these and its arguments. `holds(object)`: for which of
+// them, or None for all. `name(object)`: what they are called where they have no `__qualname__`, or None.
+void configure_called_objects(const py::tuple& classes, const py::object& step, const py::object& holds,
+                              const py::object& name);
+// What such an object is called, or "".
+std::string name_of_called(PyObject* object);
 // Told by Python once: `RemovableHandle.remove`, and what is called in its place with a handle of the call's.
 void configure_unhooking(const py::object& remove, const py::object& step);
 // Likewise of functions with a functools cache that seldom holds what it is asked for. `given`: what is
