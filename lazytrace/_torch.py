@@ -370,7 +370,8 @@ def overload_of(called: Any) -> Any:
         return called._opoverload
     if isinstance(called, torch._ops.OpOverload):
         return called
-    names = called.overloads()
+    assert isinstance(called, torch._ops.OpOverloadPacket)
+    names: list[str] = called.overloads()  # type: ignore[no-untyped-call]
     return getattr(called, names[0]) if len(names) == 1 else None
 
 

@@ -289,8 +289,8 @@ def test_a_custom_operator(tmp_path):
     with pytest.raises(NotImplementedError) as raised:
         lazytrace.save(fn, tmp_path / "halves.lt", X)
     assert str(raised.value).splitlines()[1:] == [
-        f"  calls the custom operator lt_export::halves ({here(uses, 1)}), which stays Python. Hand it on as a "
-        "graph, or as an exported program."
+        f"  calls the custom operator lt_export::halves ({here(uses, 1)}), which stays Python. "
+        "Hand it on as a graph, or as an exported program."
     ]
 
 

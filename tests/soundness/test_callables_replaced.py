@@ -1,6 +1,6 @@
 """What stands in a module under the name of a known function is known only if it is that function.
 
-The tables of what C code reads are filled when a process asks for them first, so each program here is a process.
+The tables of what C code reads are filled when a process asks for them first: each program is a process.
 """
 
 from __future__ import annotations
