@@ -3,13 +3,26 @@
 #include <algorithm>
 #include <utility>
 
+#include "cpython/array_memory.h"
 #include "cpython/ends.h"
+#include "cpython/objects.h"
 #include "guard/guards.h"
 
 namespace lazytrace {
 
+namespace {
+// No view, proxy, iterator or writer of something else.
+bool owns_what_is_written(PyObject* object) {
+  if (PyList_CheckExact(object) || PyDict_CheckExact(object) || PySet_CheckExact(object) ||
+      PyFunction_Check(object) || PyCell_Check(object) || is_deque(object))
+    return true;
+  if (is_writable_array(object)) return py::getattr(object, "base").is_none();
+  return is_python_class(Py_TYPE(object)) && c_base(Py_TYPE(object)) == &PyBaseObject_Type;
+}
+}  // namespace
+
 void Touched::add(PyObject* object) {
-  One one{weak_reference(object)};
+  One one{weak_reference(object), false, owns_what_is_written(object)};
   if (!one.weak) held_.push_back(py::reinterpret_borrow<py::object>(object));
   entries_[object] = std::move(one);
   order_.push_back(object);
@@ -17,6 +30,7 @@ void Touched::add(PyObject* object) {
 
 bool Touched::any_left_since(size_t added) const {
   return std::any_of(order_.begin() + static_cast<std::ptrdiff_t>(added), order_.end(), [&](const void* at) {
+    if (!entries_.find(at)->owns) return true;
     if (!count(at)) return false;
     bool held = !entries_.find(at)->weak;
     return !held || Py_REFCNT(static_cast<PyObject*>(const_cast<void*>(at))) > 1;

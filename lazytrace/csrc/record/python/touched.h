@@ -21,7 +21,8 @@ class Touched {
   // How many were added.
   size_t added() const { return order_.size(); }
   bool empty() const { return order_.empty(); }
-  // Whether one that was added since there were so many is there, and not for this alone.
+  // Whether one that was added since there were so many is there, and not for this alone; or another that it
+  // leads to was written through it.
   bool any_left_since(size_t added) const;
   // Whether it holds for one that has not gone.
   template <typename F>
@@ -39,6 +40,7 @@ class Touched {
   struct One {
     py::object weak;  // empty where the type has none: then it is held
     bool gone = false;
+    bool owns = false;  // what was written to is its own, and no part of something that it leads to
   };
 
   AddressMap<One> entries_;

@@ -1,0 +1,116 @@
+"""Opaque functions that write to state through something that is gone when they end, before a branch.
+
+The function runs again behind the branch, and reads there what has been written: that is another value at each
+call.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import types
+import weakref
+
+import numpy as np
+import torch
+
+from lazytrace import opaque
+from tests.soundness.runner import Cases, X, call, check
+
+cases = Cases()
+
+
+class Box:
+    """Holds what the opaque function changes."""
+
+    def __init__(self):
+        self.count = 0
+        self.bytes = bytearray(1)
+        self.array = np.zeros(3)
+        self.stream = io.StringIO()
+        self.items = []
+
+
+def branching(trace, write, read):
+    """`write(box)` as an opaque function; behind it the function branches, and reads what was written."""
+    box = Box()
+
+    @opaque
+    def note(x):
+        write(box)
+        return float(x.sum())
+
+    def fn(x):
+        size = note(x)
+        if size > 10:
+            return x * 2 + read(box)
+        return x - 1
+
+    steps = [call(X() + 9 * k) for k in (0, 1, 0, 1, 1, 0, 1, 1, 0)]
+    return trace(fn), steps, lambda: read(box)
+
+
+@cases(hits=2, eager="changed Python state")
+def memory_view(trace):
+    def write(box):
+        memoryview(box.bytes)[0] = box.bytes[0] + 1
+
+    return branching(trace, write, lambda box: box.bytes[0])
+
+
+@cases(hits=2, eager="changed Python state")
+def view_of_an_array(trace):
+    def write(box):
+        box.array[1:][0] += 1
+
+    return branching(trace, write, lambda box: float(box.array[1]))
+
+
+@cases(hits=2, eager="changed Python state")
+def writer_of_rows(trace):
+    def write(box):
+        csv.writer(box.stream).writerow([1])
+
+    return branching(trace, write, lambda box: len(box.stream.getvalue()))
+
+
+@cases(hits=2, eager="changed Python state")
+def proxy(trace):
+    def write(box):
+        weakref.proxy(box).count += 1
+
+    return branching(trace, write, lambda box: box.count)
+
+
+@cases(hits=2, eager="changed Python state")
+def list_itself(trace):
+    return branching(trace, lambda box: box.items.append(1), lambda box: len(box.items))
+
+
+@cases(hits=5)
+def what_it_makes_and_drops(trace):
+    def write(box):
+        made = types.SimpleNamespace(count=0)
+        made.count += 1
+        items = [1, 2]
+        items.append(3)
+        table = {}
+        table["k"] = items
+        array = np.zeros(2)
+        array[0] = 3
+
+    return branching(trace, write, lambda box: box.count)
+
+
+@cases(hits=5)
+def what_it_makes_at_its_first_call(trace):
+    def write(box):
+        if not hasattr(box, "made"):
+            box.made = torch.ones(1)
+
+    return branching(trace, write, lambda box: box.count)
+
+
+@cases.parametrize
+def test_written_through(make, expected):
+    check(make, **expected)
