@@ -86,10 +86,14 @@ def load() -> str:
         _core.configure_whole_calls(whole)
         _core.configure_default_dicts(stand_ins.Filling)
         _core.configure_cached_calls(_cached_step, _given_entry)
-        _core.configure_called_objects(_torch.scripted_classes(), _scripted_step, None, None)
+        _core.configure_called_objects(_torch.scripted_classes(), _scripted_step, None, None, None)
         operators = _torch.custom_operator_classes()
         _core.configure_called_objects(
-            operators, _custom_operator_step, _torch.is_custom_operator, _torch.name_of_operator
+            operators,
+            _custom_operator_step,
+            _torch.is_custom_operator,
+            _torch.has_python_kernel,
+            _torch.name_of_operator,
         )
         globals()["core"] = _core
     return found

@@ -346,6 +346,19 @@ def is_custom_operator(called: Any) -> bool:
     return name in _custom_ops.OPDEFS and not name.startswith(("prims::", "rngprims::"))
 
 
+def has_python_kernel(called: Any) -> bool:
+    """Whether `torch.library.Library.impl` has given an operator that is none of torch's a kernel.
+
+    >>> has_python_kernel(torch.ops.aten.neg)
+    False
+    """
+    space, _, name = name_of_operator(called).removesuffix(".default").partition("::")
+    kernels = [one.split("/") for one in torch.library._impls if one.startswith(f"{space}/{name}")]
+    # The others are of no tensor with values.
+    found = any(one[1].split(".")[0] == name.split(".")[0] and one[2] != "Meta" for one in kernels)
+    return found and space not in ("aten", "prims", "rngprims")
+
+
 def name_of_operator(called: Any) -> str:
     """What torch's registry has it under.
 

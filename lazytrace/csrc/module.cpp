@@ -615,6 +615,8 @@ PYBIND11_MODULE(_core, m) {
       .def("watch_blocks", &lt::Recording::watch_blocks)
       .def_property_readonly("has_watched", &lt::Recording::has_watched)
       .def_property_readonly("failed_in_block", &lt::Recording::failed_in_block)
+      .def("take_operators_whole", &lt::Recording::take_operators_whole)
+      .def_property_readonly("failed_in_operator", &lt::Recording::failed_in_operator)
       .def("follow_state", &lt::Recording::follow_state)
       .def("fix_sizes", &lt::Recording::fix_sizes)
       .def("varying", &lt::Recording::varying)

@@ -510,6 +510,7 @@ class Attempt:
                 names=names,
                 blocks=self._watches_blocks(loose),
                 turns=self.cache.shapes.keeps_turns(self.call.structure),
+                whole_operators=self.cache.shapes.takes_operators_whole(self.call.structure),
             )
         except core.Diverged:
             raise
@@ -561,6 +562,10 @@ class Attempt:
             return self.cache.refusals.forget(self.key)
         if recorded.turned and self.cache.shapes.take_turn(structure, recorded.turned):
             # Something that was made lazily, it seemed at first, and is taken away again.
+            return self.cache.refusals.forget(self.key)
+        if recorded.failed_in_operator and self.cache.shapes.take_operators_whole(structure):
+            # The next recording does not look into their kernels.
+            self.cache.traces.drop(key)
             return self.cache.refusals.forget(self.key)
         # Anything else may be state that is made when it is first asked for.
         to_blame = recorded.failed_in_block and recorded.reason_code.startswith("block-")

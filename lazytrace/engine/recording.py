@@ -42,7 +42,8 @@ class Recorded:
     a replay differed from the eager result, which is a bug of lazytrace; `native` is the program then, too.
     `varying` are the paths of numbers that the call has changed, for which there is no program; `stiff` those
     of lists that were followed, and have changed in a way that a replay cannot follow. `watched`: whether
-    it has watched what activation checkpointing calls, `failed_in_block` that this is why none is there.
+    it has watched what activation checkpointing calls, `failed_in_block` that this is why none is there;
+    `failed_in_operator`: that what the kernel of an operator does is why.
     `turned`: 1 if none is there as the call has put something in the place of None, 2 if None in its place.
     """
 
@@ -56,6 +57,7 @@ class Recorded:
     stiff: tuple[str, ...] = ()
     watched: bool = False
     failed_in_block: bool = False
+    failed_in_operator: bool = False
     turned: int = 0
     phases: Phases = _NO_PHASES
 
@@ -111,6 +113,7 @@ def record(
     names: Sequence[str] = (),
     blocks: bool = False,
     turns: bool = False,
+    whole_operators: bool = False,
 ) -> Recorded:
     """Run `function(*args, **kwargs)` once, as eager would, and record it.
 
@@ -130,7 +133,8 @@ def record(
     and a program must not be stored for what they were before.
 
     With `blocks` what activation checkpointing calls is watched, and may get a flat form. With `turns` places
-    in state may hold None and something else by turns.
+    in state may hold None and something else by turns. With `whole_operators` operators with kernels in Python
+    are steps.
     """
     start = perf_counter()
     arrays.know_scipy()
@@ -144,6 +148,8 @@ def record(
             recording.watch_blocks()
         if turns:
             recording.keep_turns()
+        if whole_operators:
+            recording.take_operators_whole()
         recording.ignore("print" in ignore, "logging" in ignore)
         # What a replay has done before a resumed function may have changed the look of an argument.
         steady = resume is not None or key_now() == call.key
@@ -177,6 +183,7 @@ def record(
             stiff=stiff,
             watched=recording.has_watched,
             failed_in_block=recording.failed_in_block,
+            failed_in_operator=recording.failed_in_operator,
             turned=recording.turned,
             phases=phases,
         )

@@ -219,6 +219,7 @@ class _Followed:
     refused: str = ""
     turns: int = 0
     anew: bool = False
+    whole_operators: bool = False
 
 
 class Shapes:
@@ -344,6 +345,26 @@ class Shapes:
         with self._lock:
             first, known.anew = not known.anew, True
             return first
+
+    def take_operators_whole(self, structure: bytes) -> bool:
+        """Whether from now on, and not before, operators with kernels in Python are steps.
+
+        >>> shapes = Shapes()
+        >>> [shapes.take_operators_whole(b"f32[?]") for _ in range(2)]
+        [True, False]
+        """
+        known = self._of(structure)
+        with self._lock:
+            first, known.whole_operators = not known.whole_operators, True
+            return first
+
+    def takes_operators_whole(self, structure: bytes) -> bool:
+        """Whether it is so.
+
+        >>> Shapes().takes_operators_whole(b"f32[?]")
+        False
+        """
+        return self._of(structure).whole_operators
 
     def leave_blocks(self, structure: bytes, *, to_blame: bool) -> bool:
         """Whether from now on nobody watches what activation checkpointing calls.

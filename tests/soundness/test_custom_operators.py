@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import types
 
 import numpy as np
 import pytest
@@ -346,6 +347,94 @@ def what_it_gives_is_changed_by_the_caller(trace):
 
     traced = trace(fn)
     return use, [call(X()).of(use), call(X()).of(use), call(X() + 1).of(use)]
+
+
+def library_operator(body, schema, key="CPU"):
+    """An operator of `torch.library.Library`, called by its name."""
+    name = f"{body.__name__}{next(numbers)}"
+    library = torch.library.Library("lt_library", "FRAGMENT")
+    library.define(name + schema)
+    library.impl(name, body, key)
+    operator = getattr(torch.ops.lt_library, name)
+    return library, operator
+
+
+def relu_twice(x):
+    return torch.relu(x) * 2
+
+
+@cases(hits=2)
+def of_a_library_and_made_of_operators(trace):
+    library, op = library_operator(relu_twice, "(Tensor x) -> Tensor")
+    return trace(lambda x: op(x) + 1), [call(X()), call(X() - 2), call(X())], lambda: library.ns
+
+
+@cases(hits=3, eager="calls .numpy() of a tensor")
+def of_a_library_and_by_numpy(trace):
+    library, op = library_operator(by_numpy, "(Tensor x, float k=2.0) -> Tensor")
+    fn = trace(lambda x: op(torch.relu(x), 3.0) + 1)
+    return fn, [call(X()), call(X() - 2), call(X()), call(X() + 1), call(-X())], lambda: library.ns
+
+
+@cases(hits=2, eager="of a list")
+def of_a_library_with_state(trace):
+    seen = []
+
+    def noisy(x):
+        seen.append(float(x.sum()))
+        return x * 2
+
+    library, op = library_operator(noisy, "(Tensor x) -> Tensor")
+    fn = trace(lambda x: op.default(x) + 1)
+    return fn, [call(X()), call(X() - 2), call(X()), call(X() + 1)], lambda: (list(seen), library.ns)
+
+
+@cases(hits=3, eager="of a list")
+def of_a_library_behind_a_branch(trace):
+    seen = []
+
+    def noisy(x):
+        seen.append(float(x.sum()))
+        return x * 2
+
+    library, op = library_operator(noisy, "(Tensor x) -> Tensor")
+
+    def fn(x):
+        y = x * 2
+        if y.sum() > 30:
+            y = op(y)
+        return y + 1
+
+    steps = [call(X() + 9 * k) for k in (0, 0, 1, 0, 1, 1, 0, 1, 1)]
+    return trace(fn), steps, lambda: (list(seen), library.ns)
+
+
+@cases(hits=3, eager="sets .factor")
+def of_a_library_before_a_branch(trace):
+    made = types.SimpleNamespace()
+
+    def doubled(x):
+        if not hasattr(made, "factor"):
+            made.factor = torch.full((), 2.0)
+        return x * made.factor
+
+    seen = []
+
+    def noisy(x):
+        seen.append(float(x.sum()))
+        return x * 2
+
+    first, one = library_operator(doubled, "(Tensor x) -> Tensor")
+    second, other = library_operator(noisy, "(Tensor x) -> Tensor")
+
+    def fn(x):
+        y = one(x)
+        if y.sum() > 2:
+            y = other(y) * 3
+        return y + 1
+
+    steps = [call(X() + 9 * k) for k in (0, 0, 0, 1, 0, 1, 1, 0, 1, 1, 0)]
+    return trace(fn), steps, lambda: (list(seen), first.ns, second.ns)
 
 
 @cases.parametrize

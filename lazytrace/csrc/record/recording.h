@@ -109,6 +109,10 @@ class Recording {
   bool has_watched() const { return blocks_ != nullptr; }
   // Whether what it has seen there is why it has failed.
   bool failed_in_block() const { return recorder_.failed_in_block(); }
+  // An operator with a kernel in Python is a step, and not what that kernel comes to.
+  void take_operators_whole() { observer_.take_operators_whole(); }
+  // Whether what such a kernel does is why it has failed.
+  bool failed_in_operator() const { return recorder_.failed_in_operator(); }
   void read_level_of_loggers();
   // The same for torch's function that runs autograd's engine.
   py::object backward(py::object run, py::tuple args, py::dict kwargs);

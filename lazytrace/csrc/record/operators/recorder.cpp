@@ -77,7 +77,10 @@ Recorder::Recorder() : modes_(Modes::current()) {
 
 void Recorder::fail(const std::string& reason) {
   bool first = !failed();
-  if (first) reason_ = reason, failed_at_ = place, failed_in_block_ = block_.paused > 0;
+  if (first) {
+    reason_ = reason, failed_at_ = place;
+    failed_in_block_ = block_.paused > 0, failed_in_operator_ = inside_operator();
+  }
   // A function that runs again must ask for the numbers that it asked for.
   if (feeding()) return;
   sizes_.end();

@@ -286,6 +286,8 @@ class Recorder {
   const std::string& reason() const { return reason_; }
   // Whether it was code of a block that has failed it.
   bool failed_in_block() const { return failed_in_block_; }
+  // Whether it has failed while an operator ran.
+  bool failed_in_operator() const { return failed_in_operator_; }
   Place failed_at() const { return failed_at_; }
 
   // The select that was just recorded stands for the index at this place of `x[...]`.
@@ -453,7 +455,7 @@ class Recorder {
   Block block_;
   std::vector<std::pair<int, Weakly>> block_leaves_;  // that operators in blocks were given
   std::vector<bool> answers_;
-  bool failed_in_block_ = false;
+  bool failed_in_block_ = false, failed_in_operator_ = false;
   bool in_pass_ = false;
   size_t python_kernels_ = 0;
   std::vector<FixedState> fixed_state_;

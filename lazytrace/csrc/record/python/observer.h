@@ -61,6 +61,7 @@ class Observer {
 
   // A handle of a hook that the call has set on a tensor.
   void know_handle(PyObject* handle) { whole_calls_.know_handle(handle); }
+  void take_operators_whole() { whole_calls_.take_operators_whole(); }
 
   // The guard node through which `object` is reached, or -1.
   int known(PyObject* object) const { return provenance_.known(object); }

@@ -35,10 +35,11 @@ void configure_whole_calls(const py::dict& by_function) {
 }
 
 namespace {
-// Objects of a class whose calls are a step each, where `holds` is null or true of them.
+// Objects of a class whose calls are a step each, where `holds` is null or true of them, or `other` if need
+// be.
 struct CalledObjects {
   PyTypeObject* cls;
-  PyObject *step, *holds, *name;
+  PyObject *step, *holds, *other, *name;
 };
 // Kept for the life of the process, as all that is told.
 std::vector<CalledObjects>& called_objects() {
@@ -68,11 +69,11 @@ void configure_unhooking(const py::object& remove, const py::object& step) {
 PyObject* given_entry_step() { return given_step; }
 
 void configure_called_objects(const py::tuple& classes, const py::object& step, const py::object& holds,
-                              const py::object& name) {
+                              const py::object& other, const py::object& name) {
   auto given = [](const py::object& one) { return one.is_none() ? nullptr : Py_NewRef(one.ptr()); };
   for (py::handle cls : classes)
     called_objects().push_back({reinterpret_cast<PyTypeObject*>(Py_NewRef(cls.ptr())), Py_NewRef(step.ptr()),
-                                given(holds), given(name)});
+                                given(holds), given(other), given(name)});
 }
 
 std::string name_of_called(PyObject* object) {
@@ -442,6 +443,19 @@ bool WholeCalls::is_step(PyObject* cache, Frame f, const Operation& operation) c
   return PyUnicode_Check(name.ptr()) && recorder_->expects(text_of(name.ptr()), reads_of(f, operation));
 }
 
+PyObject* WholeCalls::step_of_object(PyObject* object, Frame f, const Operation& operation) const {
+  auto is = [object](PyObject* such) { return such && py::handle(such)(py::handle(object)).cast<bool>(); };
+  for (const CalledObjects& row : called_objects()) {
+    if (!Py_IS_TYPE(object, row.cls)) continue;
+    if (!row.holds || is(row.holds)) return row.step;
+    // Where the function runs again after a side exit, what was a step before.
+    bool whole = recorder_->feeding() ? recorder_->expects(name_of_called(object), reads_of(f, operation))
+                                      : takes_operators_;
+    return whole && is(row.other) ? row.step : nullptr;
+  }
+  return nullptr;
+}
+
 void WholeCalls::exchange_unseen(Frame f, const Operation& operation, bool prints) {
   PyObject** callee = callee_of(f, operation);
   if (!callee || !*callee || recorder_->stopped()) return;
@@ -459,10 +473,7 @@ void WholeCalls::exchange_unseen(Frame f, const Operation& operation, bool print
   // What it gives is made at each call, and is no state that a guard could find.
   PyObject* function = taken_apart(*callee).first;
   if (is_lru_cache(function) && is_step(function, f, operation)) return hand_over(cached_step);
-  for (const CalledObjects& row : called_objects())
-    if (Py_IS_TYPE(*callee, row.cls) &&
-        (!row.holds || py::handle(row.holds)(py::handle(*callee)).cast<bool>()))
-      return hand_over(row.step);
+  if (PyObject* step = step_of_object(*callee, f, operation)) hand_over(step);
 }
 
 namespace {

@@ -32,11 +32,15 @@ class WholeCalls {
   static bool exchanges(PyObject* function);
   // A handle of a hook whose removal is a step, too. Borrowed: it lives as long as the recording.
   void know_handle(PyObject* handle) { handles_.insert(handle); }
+  // From now on a call of any operator with a kernel in Python is one step, too.
+  void take_operators_whole() { takes_operators_ = true; }
 
  private:
   // Whether a call of a function with a functools cache is one step: of a cache that drops what it holds.
   // Where the function runs again after a side exit, of one that was a step before.
   bool is_step(PyObject* cache, Frame f, const Operation& operation) const;
+  // What makes the step of an object of one of the classes that are told, or null.
+  PyObject* step_of_object(PyObject* object, Frame f, const Operation& operation) const;
   bool exchange_for_stand_in(Frame f, const Operation& operation, PyObject** callee);
   // `self`: of what is called with it before its other arguments, or null.
   static void replace(PyObject** callee, PyObject* step, PyObject* self);
@@ -44,15 +48,17 @@ class WholeCalls {
 
   const Recorder* recorder_;
   AddressSet handles_;
+  bool takes_operators_ = false;
 };
 
 // Told by Python once: functions, and what is called in the place of each.
 void configure_whole_calls(const py::dict& steps);
 // Told by Python, for each kind of such objects once: the classes of what TorchScript has compiled, or of
 // custom operators, and what is called with one of these and its arguments. `holds(object)`: for which of
-// them, or None for all. `name(object)`: what they are called where they have no `__qualname__`, or None.
+// them, or None for all; `other(object)`: for which more, where what they do could not be recorded, or None.
+// `name(object)`: what they are called where they have no `__qualname__`, or None.
 void configure_called_objects(const py::tuple& classes, const py::object& step, const py::object& holds,
-                              const py::object& name);
+                              const py::object& other, const py::object& name);
 // What such an object is called, or "".
 std::string name_of_called(PyObject* object);
 // Told by Python once: `RemovableHandle.remove`, and what is called in its place with a handle of the call's.
