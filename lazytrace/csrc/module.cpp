@@ -617,6 +617,7 @@ PYBIND11_MODULE(_core, m) {
       .def_property_readonly("failed_in_block", &lt::Recording::failed_in_block)
       .def("take_operators_whole", &lt::Recording::take_operators_whole)
       .def_property_readonly("failed_in_operator", &lt::Recording::failed_in_operator)
+      .def_property_readonly("failed_behind_change", &lt::Recording::failed_behind_change)
       .def("follow_state", &lt::Recording::follow_state)
       .def("fix_sizes", &lt::Recording::fix_sizes)
       .def("varying", &lt::Recording::varying)

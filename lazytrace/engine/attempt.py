@@ -589,8 +589,7 @@ class Attempt:
         if loose and not innocent and (about_sizes or not kept):
             # The next call is recorded for its own sizes and numbers, and refused if need be.
             return self.cache.keep_exact(self.call, loose, NUMBERS if loose & NUMBERS else SIZES)
-        changed_state = recorded.reason_code == "resumes-after-opaque"
-        if resume is not None and changed_state and self.cache.shapes.record_anew(structure):
+        if recorded.failed_behind_change and self.cache.shapes.record_anew(structure):
             return self.cache.traces.drop(key)
         if resume is not None:  # the other branches stay, unless this one is taken again and again
             self.cache.refuse_branch(key, reason, options.exit_limit)

@@ -43,7 +43,8 @@ class Recorded:
     `varying` are the paths of numbers that the call has changed, for which there is no program; `stiff` those
     of lists that were followed, and have changed in a way that a replay cannot follow. `watched`: whether
     it has watched what activation checkpointing calls, `failed_in_block` that this is why none is there;
-    `failed_in_operator`: that what the kernel of an operator does is why.
+    `failed_in_operator`: that what the kernel of an operator does is why; `failed_behind_change`: that
+    it goes on behind a step that had changed Python state.
     `turned`: 1 if none is there as the call has put something in the place of None, 2 if None in its place.
     """
 
@@ -58,6 +59,7 @@ class Recorded:
     watched: bool = False
     failed_in_block: bool = False
     failed_in_operator: bool = False
+    failed_behind_change: bool = False
     turned: int = 0
     phases: Phases = _NO_PHASES
 
@@ -133,7 +135,7 @@ def record(
     and a program must not be stored for what they were before.
 
     With `blocks` what activation checkpointing calls is watched, and may get a flat form. With `turns` places
-    in state may hold None and something else by turns. With `whole_operators` operators with kernels in Python
+    in state may hold None and something else by turns. With `whole_operators` operators that run Python
     are steps.
     """
     start = perf_counter()
@@ -184,6 +186,7 @@ def record(
             watched=recording.has_watched,
             failed_in_block=recording.failed_in_block,
             failed_in_operator=recording.failed_in_operator,
+            failed_behind_change=recording.failed_behind_change,
             turned=recording.turned,
             phases=phases,
         )

@@ -1,7 +1,6 @@
 """Opaque functions that write to state through something that is gone when they end, before a branch.
 
-The function runs again behind the branch, and reads there what has been written: that is another value at each
-call.
+The function runs again behind the branch, and reads there what has been written: another value at each call.
 """
 
 from __future__ import annotations

@@ -727,7 +727,10 @@ void Recorder::push(Step step) {
   step.region = regions_.current();
   if (feeding()) {
     if (!feeding_.take_over(&step, numbers())) fail_to_resume(step);
-    if (step.opaque && step.opaque->touches) fail(say(reason::ResumesAfterOpaque, step.opaque->name));
+    if (step.opaque && step.opaque->touches) {
+      failed_behind_change_ |= !failed() && !step.opaque->watched;
+      fail(say(reason::ResumesAfterOpaque, step.opaque->name));
+    }
     program_->random |= step.random;
     program_->effects |= step.effect;
     if (!feeding()) random_mark_ = RandomMark::now();

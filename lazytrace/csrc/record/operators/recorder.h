@@ -288,6 +288,8 @@ class Recorder {
   bool failed_in_block() const { return failed_in_block_; }
   // Whether it has failed while an operator ran.
   bool failed_in_operator() const { return failed_in_operator_; }
+  // Whether it has failed as a step had changed Python state when it was recorded.
+  bool failed_behind_change() const { return failed_behind_change_; }
   Place failed_at() const { return failed_at_; }
 
   // The select that was just recorded stands for the index at this place of `x[...]`.
@@ -455,7 +457,7 @@ class Recorder {
   Block block_;
   std::vector<std::pair<int, Weakly>> block_leaves_;  // that operators in blocks were given
   std::vector<bool> answers_;
-  bool failed_in_block_ = false, failed_in_operator_ = false;
+  bool failed_in_block_ = false, failed_in_operator_ = false, failed_behind_change_ = false;
   bool in_pass_ = false;
   size_t python_kernels_ = 0;
   std::vector<FixedState> fixed_state_;
