@@ -206,6 +206,17 @@ def variables_by_name(trace):
     return trace(fn), [call(X() * k, name) for name in ("scale", "shift") for k in (1, 2, 3)]
 
 
+variables = locals
+
+
+@cases(eager="calls locals() by another name")
+def variables_by_another_name(trace):
+    def fn(x, scale):
+        return x * variables()["scale"]
+
+    return trace(fn), [call(X() * k, scale) for scale in (1.5, 2.5) for k in (1, 2, 3)]
+
+
 @cases(eager="calls locals() where it shares variables")
 def shared_variables_by_name(trace):
     scale = 2.0

@@ -1100,11 +1100,14 @@ void Calls::ask_whether_collection(PyObject* object) {
   protocols_->read_length(object);
 }
 
-// Those of a function follow from the call, but for what it shares with others.
+// Those of a function follow from the call, but for what it shares with others. A signature leaves out the
+// parameters that code does not read, and it knows of a call of locals() by its name alone.
 void Calls::get_locals() {
+  static PyObject* const name = PyUnicode_InternFromString("locals");
   PyCodeObject* code = calling_ ? calling_.code_object() : nullptr;
   bool own = code && (code->co_flags & CO_OPTIMIZED) && !code->co_nfreevars && !code->co_ncellvars;
-  if (!own) recorder_->fail("calls locals() where it shares variables");
+  if (!own) return recorder_->fail("calls locals() where it shares variables");
+  if (PySequence_Contains(code->co_names, name) != 1) recorder_->fail("calls locals() by another name");
 }
 
 // What a frame says of itself follows from the call, if it belongs to it.
