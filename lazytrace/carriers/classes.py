@@ -226,6 +226,7 @@ _COMMON: dict[str, Any] = {
     "__sym_max__": lambda self, other: max(read(self), read(other)),
     "__sym_min__": lambda self, other: min(read(self), read(other)),
     "node": property(core.symbolic_node) if available() else None,
+    "__torch_function__": property(core.torch_function_of) if available() else None,
 }
 
 # What C code says of a wrong argument names its class.
@@ -597,6 +598,7 @@ def _of_scalar(kind: Any, operation: Any, comparison: Any, as_kind: Any, base: t
         "__iter__": None,
         "__reversed__": None,
         "node": property(core.symbolic_node) if available() else None,
+        "__torch_function__": property(core.torch_function_of) if available() else None,
     }
 
 
@@ -697,6 +699,16 @@ def are_numbers(*values: Any) -> bool:
 def call_plainly(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call the function with the plain values, which the program compares from now on."""
     return called(function, *map(read_inside, args), **{k: read_inside(v) for k, v in kwargs.items()})
+
+
+def call_torch_plainly(
+    function: Callable[..., Any],
+    types: Any,
+    args: tuple[Any, ...] = (),
+    kwargs: dict[str, Any] | None = None,
+) -> Any:
+    """What torch calls where a thread hands it a number in state that another thread follows."""
+    return function(*map(read_inside, args), **{k: read_inside(v) for k, v in (kwargs or {}).items()})
 
 
 def called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

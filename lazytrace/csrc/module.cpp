@@ -10,6 +10,7 @@
 #include "call/wrapper.h"
 #include "cpython/array_memory.h"
 #include "cpython/carrier.h"
+#include "cpython/imports.h"
 #include "cpython/lru_cache.h"
 #include "cpython/numpy_arithmetic.h"
 #include "cpython/text_carrier.h"
@@ -25,6 +26,7 @@
 #include "torch/compiled.h"
 #include "torch/overrides.h"
 #include "torch/packed_numbers.h"
+#include "torch/plain_node.h"
 #include "torch/seeds.h"
 #include "torch/transforms.h"
 #include "trace/stored.h"
@@ -330,11 +332,29 @@ py::object followed_index(py::object key, bool outermost) {
   return made;
 }
 
-py::object symbolic_node(py::object carrier) {
+// That of the recording of this thread. Another thread's recording has numbers in state until it ends, which
+// are -1 here: plain ones.
+int number_here(PyObject* carrier) {
   auto* numbers = numbers_now();
-  int id = numbers ? numbers->number_of(carrier.ptr()) : -1;
-  if (id < 0) throw py::type_error("a size that nobody follows");
-  return lt::symbolic_node(numbers->shared_from_this(), id);
+  return numbers ? numbers->number_of(carrier) : -1;
+}
+
+// What torch asks numbers for that are given in place of tensors: else it takes one of any value, which the
+// recorder knows and nobody else.
+py::object torch_function_of(py::object carrier) {
+  static PyObject* const none = lt::from_module("torch._C", "_disabled_torch_function_impl").release().ptr();
+  static PyObject* const plainly =
+      lt::from_module("lazytrace.carriers.classes", "call_torch_plainly").release().ptr();
+  return py::reinterpret_borrow<py::object>(number_here(carrier.ptr()) >= 0 ? none : plainly);
+}
+
+py::object symbolic_node(py::object carrier) {
+  int id = number_here(carrier.ptr());
+  if (id >= 0) return lt::symbolic_node(numbers_now()->shared_from_this(), id);
+  auto plain = py::reinterpret_steal<py::object>(lt::plain_of_carrier(carrier.ptr()));
+  if (lt::is_float_of_any_kind(plain.ptr()))
+    return py::cast(c10::SymNode(c10::make_intrusive<lt::PlainNode>(lt::float_value(plain.ptr()))));
+  return py::cast(c10::SymNode(c10::make_intrusive<lt::PlainNode>(lt::whole_value(plain.ptr()))));
 }
 
 // Of a float that is followed, or of a size.
@@ -493,6 +513,7 @@ void bind_numbers(py::module_& m) {
   m.def("followed_index", [](py::object key) { return followed_index(std::move(key), true); });
   m.def("shape_of", [](const at::Tensor& tensor) { return lt::shape_of(lt::Recorder::active(), tensor); });
   m.def("symbolic_node", &symbolic_node);
+  m.def("torch_function_of", &torch_function_of);
   m.def("minding", &minding);
   // Whether torch would take the int as an index, asked without a read: it raises otherwise.
   m.def("is_within", [](const at::Tensor& tensor, int64_t dim, py::object index) {

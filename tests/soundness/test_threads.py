@@ -936,6 +936,28 @@ def test_what_another_thread_has_put_there():
         assert counts.steps == 8
 
 
+@pytest.mark.usefixtures("often")
+def test_numbers_in_state_are_values_for_other_threads_while_one_is_recorded():
+    """Torch takes what stands for a number for one of any value, unless it is told of it."""
+    scales, shifts = {"a": 1.0, "b": 2.0}, {"a": 1, "b": 2}
+
+    def fn(x):
+        y = x * 1
+        for value in scales.values():
+            y = y + x * value
+        for value in shifts.values():
+            y = y + x * value + torch.full((3,), value)
+        return y * 1 * 1 * 1
+
+    for _ in range(100):
+        step = lazytrace.traced(fn)
+        for k in range(3):
+            scales["a"], shifts["a"] = 1.0 + k, 1 + k
+            wanted = fn(torch.ones(3))
+            found = at_once(lambda _, step=step: [step(torch.ones(3)) for _ in range(4)], threads=3)
+            assert all(torch.equal(one, wanted) for row in found for one in row), (k, wanted, found)
+
+
 # ---------------------------------------------------------------- gradients that threads add up
 @pytest.mark.usefixtures("often")
 @pytest.mark.parametrize("there", [True, False])
