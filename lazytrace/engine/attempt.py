@@ -510,7 +510,7 @@ class Attempt:
                 names=names,
                 blocks=self._watches_blocks(loose),
                 turns=self.cache.shapes.keeps_turns(self.call.structure),
-                whole_operators=self.cache.shapes.takes_operators_whole(self.call.structure),
+                whole_operators=self.cache.shapes.takes(self.call.structure, "whole operators"),
             )
         except core.Diverged:
             raise
@@ -563,7 +563,7 @@ class Attempt:
         if recorded.turned and self.cache.shapes.take_turn(structure, recorded.turned):
             # Something that was made lazily, it seemed at first, and is taken away again.
             return self.cache.refusals.forget(self.key)
-        if recorded.failed_in_operator and self.cache.shapes.take_operators_whole(structure):
+        if recorded.failed_in_operator and self.cache.shapes.take(structure, "whole operators"):
             # The next recording does not look into their kernels.
             self.cache.traces.drop(key)
             return self.cache.refusals.forget(self.key)
@@ -589,7 +589,7 @@ class Attempt:
         if loose and not innocent and (about_sizes or not kept):
             # The next call is recorded for its own sizes and numbers, and refused if need be.
             return self.cache.keep_exact(self.call, loose, NUMBERS if loose & NUMBERS else SIZES)
-        if recorded.failed_behind_change and self.cache.shapes.record_anew(structure):
+        if recorded.failed_behind_change and self.cache.shapes.take(structure, "anew"):
             return self.cache.traces.drop(key)
         if resume is not None:  # the other branches stay, unless this one is taken again and again
             self.cache.refuse_branch(key, reason, options.exit_limit)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from os import getpid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import cachetools
 
@@ -204,6 +204,10 @@ class _Lru(cachetools.Cache[int, Trace]):
         return number, trace
 
 
+# See `Shapes.take`.
+Way = Literal["anew", "whole operators"]
+
+
 @dataclass
 class _Followed:
     """What is known of one structure of calls; see `Shapes`."""
@@ -218,8 +222,7 @@ class _Followed:
     failed: int = 0
     refused: str = ""
     turns: int = 0
-    anew: bool = False
-    whole_operators: bool = False
+    ways: frozenset[Way] = frozenset()
 
 
 class Shapes:
@@ -332,39 +335,30 @@ class Shapes:
             known.state = tuple(path for path in known.state if path not in known.fixed)
             return known.fixed != before
 
-    def record_anew(self, structure: bytes) -> bool:
-        """Whether to drop what was recorded, once: a step has changed Python state when it was recorded.
+    def take(self, structure: bytes, way: Way) -> bool:
+        """Whether recordings go this way from now on, and did not before.
 
-        It may have made then what it finds from then on.
+        "anew": what was recorded is dropped, once, since a step has changed Python state when it was recorded: it
+        may have made then what it finds from then on. "whole operators": operators with kernels in Python are
+        steps, since what these do could not be recorded.
 
         >>> shapes = Shapes()
-        >>> [shapes.record_anew(b"f32[?]") for _ in range(2)]
+        >>> [shapes.take(b"f32[?]", "anew") for _ in range(2)]
         [True, False]
         """
         known = self._of(structure)
         with self._lock:
-            first, known.anew = not known.anew, True
+            first = way not in known.ways
+            known.ways |= {way}
             return first
 
-    def take_operators_whole(self, structure: bytes) -> bool:
-        """Whether from now on, and not before, operators with kernels in Python are steps.
+    def takes(self, structure: bytes, way: Way) -> bool:
+        """Whether recordings go this way.
 
-        >>> shapes = Shapes()
-        >>> [shapes.take_operators_whole(b"f32[?]") for _ in range(2)]
-        [True, False]
-        """
-        known = self._of(structure)
-        with self._lock:
-            first, known.whole_operators = not known.whole_operators, True
-            return first
-
-    def takes_operators_whole(self, structure: bytes) -> bool:
-        """Whether it is so.
-
-        >>> Shapes().takes_operators_whole(b"f32[?]")
+        >>> Shapes().takes(b"f32[?]", "whole operators")
         False
         """
-        return self._of(structure).whole_operators
+        return way in self._of(structure).ways
 
     def leave_blocks(self, structure: bytes, *, to_blame: bool) -> bool:
         """Whether from now on nobody watches what activation checkpointing calls.
