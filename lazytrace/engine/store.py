@@ -338,9 +338,9 @@ class Shapes:
     def take(self, structure: bytes, way: Way) -> bool:
         """Whether recordings go this way from now on, and did not before.
 
-        "anew": what was recorded is dropped, once, since a step has changed Python state when it was
-        recorded: it may have made then what it finds from then on. "whole operators": operators with kernels
-        in Python are steps, since what these do could not be recorded.
+        "anew": what was recorded is dropped, once, since an operator that is a step has changed Python state
+        when it was recorded: torch makes some at its first call. "whole operators": operators with kernels in
+        Python are steps, since what these do could not be recorded.
 
         >>> shapes = Shapes()
         >>> [shapes.take(b"f32[?]", "anew") for _ in range(2)]

@@ -11,7 +11,6 @@ import types
 import weakref
 
 import numpy as np
-import torch
 
 from lazytrace import opaque
 from tests.soundness.runner import Cases, X, call, check
@@ -97,15 +96,6 @@ def what_it_makes_and_drops(trace):
         table["k"] = items
         array = np.zeros(2)
         array[0] = 3
-
-    return branching(trace, write, lambda box: box.count)
-
-
-@cases(hits=5)
-def what_it_makes_at_its_first_call(trace):
-    def write(box):
-        if not hasattr(box, "made"):
-            box.made = torch.ones(1)
 
     return branching(trace, write, lambda box: box.count)
 

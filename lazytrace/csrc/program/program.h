@@ -94,7 +94,8 @@ struct OpaqueStep {
   bool free = false;                   // it is of somebody who may look at, and change, any Python state
   bool feedable = true;                // its result can be handed to the function when that must run again
   bool touches = false;                // it changed Python state that recordings could read
-  bool confuses = false;  // it changed what the function had read: code that runs again reads otherwise
+  bool of_operator = false;  // it calls one with kernels in Python; torch makes some state at the first call
+  bool confuses = false;     // it changed what the function had read: code that runs again reads otherwise
   // That is all that keeps the function from running again: what it had read can be shown (EarlierState).
   bool confuses_alone = false;
   std::vector<LookBehind> looks;  // of arguments that it has changed the look of

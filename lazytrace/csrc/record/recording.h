@@ -113,7 +113,8 @@ class Recording {
   void take_operators_whole() { observer_.take_operators_whole(); }
   // Whether what such a kernel does is why it has failed.
   bool failed_in_operator() const { return recorder_.failed_in_operator(); }
-  // Whether it goes on behind a step that had changed Python state, and has failed for that.
+  // Whether it goes on behind an operator that is a step and had changed Python state, and has failed for
+  // that.
   bool failed_behind_change() const { return recorder_.failed_behind_change(); }
   void read_level_of_loggers();
   // The same for torch's function that runs autograd's engine.

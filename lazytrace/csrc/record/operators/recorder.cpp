@@ -79,7 +79,7 @@ void Recorder::fail(const std::string& reason) {
   bool first = !failed();
   if (first) {
     reason_ = reason, failed_at_ = place;
-    failed_in_block_ = block_.paused > 0, failed_in_operator_ = inside_operator();
+    failed_in_block_ = block_.paused > 0, failed_in_operator_ = inside_other_operator_ > 0;
   }
   // A function that runs again must ask for the numbers that it asked for.
   if (feeding()) return;
@@ -211,6 +211,8 @@ void Recorder::transform(const c10::OperatorHandle& op, c10::DispatchKeySet keys
 
 void Recorder::run_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Deeper inside(&inside_operator_);
+  int torchs = 0;
+  Deeper of_others(op.schema().name().rfind("aten::", 0) == 0 ? &torchs : &inside_other_operator_);
   c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
   op.callBoxed(stack);
 }
@@ -728,7 +730,7 @@ void Recorder::push(Step step) {
   if (feeding()) {
     if (!feeding_.take_over(&step, numbers())) fail_to_resume(step);
     if (step.opaque && step.opaque->touches) {
-      failed_behind_change_ |= !failed() && !step.opaque->watched;
+      failed_behind_change_ |= !failed() && step.opaque->of_operator;
       fail(say(reason::ResumesAfterOpaque, step.opaque->name));
     }
     program_->random |= step.random;

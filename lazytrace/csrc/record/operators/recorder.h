@@ -286,9 +286,9 @@ class Recorder {
   const std::string& reason() const { return reason_; }
   // Whether it was code of a block that has failed it.
   bool failed_in_block() const { return failed_in_block_; }
-  // Whether it has failed while an operator ran.
+  // Whether it has failed while an operator ran that is none of torch's.
   bool failed_in_operator() const { return failed_in_operator_; }
-  // Whether it has failed as a step had changed Python state when it was recorded.
+  // Whether it has failed as an operator that is a step had changed Python state when it was recorded.
   bool failed_behind_change() const { return failed_behind_change_; }
   Place failed_at() const { return failed_at_; }
 
@@ -451,7 +451,7 @@ class Recorder {
   RandomMark random_mark_ = RandomMark::now();
   bool wants_item_ = false;
   int item_ = -1;
-  int inside_operator_ = 0;
+  int inside_operator_ = 0, inside_other_operator_ = 0;  // of these those that are none of torch's
   int inside_transformed_ = 0;
   int paused_ = 0;
   Block block_;

@@ -214,6 +214,11 @@ std::string name_of(PyObject* function, Pause* pause) {
   if (std::string known = name_of_called(function); !known.empty()) return known;
   return text_of(py::str(py::getattr(function, "__qualname__", py::str(type_name(function)))).ptr());
 }
+
+bool is_operator(PyObject* function, Pause* pause) {
+  Aside aside(pause);
+  return !name_of_called(function).empty();
+}
 }  // namespace
 
 PyObject* self_of_steps() {
@@ -251,6 +256,7 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
   Recorder* recorder = around_.recorder;
   Provenance* provenance = around_.provenance;
   step_->name = LogCall::logs(function) ? "logging" : name_of(function, around_.pause);
+  step_->of_operator = is_operator(function, around_.pause);
   step_->attribute = attribute;
   step_->python = python;
   if (python) provenance->begin_step();
