@@ -6,7 +6,9 @@ The function runs again behind the branch, and reads there what has been written
 from __future__ import annotations
 
 import csv
+import ctypes
 import io
+import sys
 import types
 import weakref
 
@@ -98,6 +100,66 @@ def what_it_makes_and_drops(trace):
         array[0] = 3
 
     return branching(trace, write, lambda box: box.count)
+
+
+COUNT = 0  # what code that is made of a text sets
+
+
+def setting(trace, code):
+    """`code` as an opaque step in the namespace of this file, whose COUNT is read before and behind."""
+    globals()["COUNT"] = 0
+
+    @opaque
+    def note(x):
+        exec(code, globals())
+        return float(x.sum())
+
+    def fn(x):
+        before, size = COUNT, note(x)
+        if size > 10:
+            return x * 2 - COUNT
+        return x - before * COUNT
+
+    return trace(fn), [call(X() + 9 * k) for k in (0, 1, 0, 1, 1, 0)], lambda: COUNT
+
+
+@cases(eager="cannot be resumed")
+def name_of_a_module(trace):
+    return setting(trace, "COUNT += 1")
+
+
+@cases(eager="cannot be resumed")
+def name_of_a_module_in_a_loop(trace):
+    return setting(trace, "for COUNT in range(COUNT + 2): pass")
+
+
+@cases(eager="cannot be resumed")
+def names_of_another_module(trace):
+    sys.modules["lt_written"] = module = types.ModuleType("lt_written")
+    module.COUNT = 7
+    return setting(trace, "from lt_written import *")
+
+
+@cases(eager="cannot be resumed")
+def attribute_set_by_c_code(trace):
+    box = Box()
+    put = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p, ctypes.py_object)(
+        ("PyObject_SetAttrString", ctypes.pythonapi)
+    )
+    address = id(box)
+
+    @opaque
+    def note(x):
+        put(address, b"count", box.count + 1)
+        return float(x.sum())
+
+    def fn(x):
+        before, size = box.count, note(x)
+        if size > 10:
+            return x * 2 - box.count
+        return x - before * box.count
+
+    return trace(fn), [call(X() + 9 * k) for k in (0, 1, 0, 1, 1, 0)], lambda: box.count
 
 
 @cases.parametrize

@@ -691,6 +691,9 @@ PyObject* changed_by(Frame f, const Operation& operation) {
       return is_in_place(operation.name) ? f.peek(operation.first) : nullptr;
     case Action::SetsGlobal:
       return f.globals();
+    case Action::SetsName:
+    case Action::NotFollowed:  // `from m import *`, and an annotation of a module's variable
+      return f.locals();
     case Action::SetsVariable:
       return f.slot(operation.name);
     case Action::Calls:

@@ -582,8 +582,8 @@ void OpaqueCall::judge_parts(PyObject* result) {
 void OpaqueCall::add(PyObject* result) {
   Recorder* recorder = around_.recorder;
   // A form cannot go without code that fills a list.
-  const bool touched = around_.provenance->touched_count() != touched_.objects + touched_.others;
-  step_->watched &= !touched;
+  const size_t touched_before = touched_.objects + touched_.others;
+  step_->watched &= touched_before == around_.provenance->touched_count();
   bool changes = step_->free && !step_->watched && !step_->pure;
   std::vector<py::object> kept = changes ? around_.provenance->handed_on() : std::vector<py::object>();
   judge_parts(result);
@@ -605,7 +605,9 @@ void OpaqueCall::add(PyObject* result) {
     return touch_kept(kept);
   }
   if (step_->pure) step_->told = !recorder->hidden_varies();
-  // What it has made and left to nobody is nothing that code behind it could come to.
+  // What it has made and left to nobody is nothing that code behind it could come to. What C code has changed
+  // without an instruction that shows it has been noted by now.
+  const bool touched = touched_before != around_.provenance->touched_count();
   step_->touches = touched && around_.provenance->left_touched(touched_);
   step_->confuses = touched && around_.provenance->touched_what_was_read();
   if (step_->watched) step_->answers = recorder->take_answers();

@@ -22,19 +22,20 @@ bool owns_what_is_written(PyObject* object) {
 }  // namespace
 
 void Touched::add(PyObject* object) {
-  One one{weak_reference(object), false, owns_what_is_written(object)};
+  One one{weak_reference(object)};
   if (!one.weak) held_.push_back(py::reinterpret_borrow<py::object>(object));
   entries_[object] = std::move(one);
-  order_.push_back(object);
+  order_.push_back({object, owns_what_is_written(object)});
 }
 
 bool Touched::any_left_since(size_t added) const {
-  return std::any_of(order_.begin() + static_cast<std::ptrdiff_t>(added), order_.end(), [&](const void* at) {
-    if (!entries_.find(at)->owns) return true;
-    if (!count(at)) return false;
-    bool held = !entries_.find(at)->weak;
-    return !held || Py_REFCNT(static_cast<PyObject*>(const_cast<void*>(at))) > 1;
-  });
+  return std::any_of(order_.begin() + static_cast<std::ptrdiff_t>(added), order_.end(),
+                     [&](const Added& one) {
+                       if (!one.owns) return true;
+                       if (!count(one.at)) return false;
+                       bool held = !entries_.find(one.at)->weak;
+                       return !held || Py_REFCNT(static_cast<PyObject*>(const_cast<void*>(one.at))) > 1;
+                     });
 }
 
 bool Touched::count(const void* object) const {

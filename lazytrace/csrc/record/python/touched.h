@@ -40,12 +40,16 @@ class Touched {
   struct One {
     py::object weak;  // empty where the type has none: then it is held
     bool gone = false;
-    bool owns = false;  // what was written to is its own, and no part of something that it leads to
+  };
+  // Another object may be at its address by now.
+  struct Added {
+    const void* at;
+    bool owns;  // what was written to is its own, and no part of something that it leads to
   };
 
   AddressMap<One> entries_;
   std::vector<py::object> held_;
-  std::vector<const void*> order_;  // addresses, the newest last
+  std::vector<Added> order_;  // the newest last
 };
 
 }  // namespace lazytrace
