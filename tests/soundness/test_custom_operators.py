@@ -437,6 +437,87 @@ def of_a_library_before_a_branch(trace):
     return trace(fn), steps, lambda: (list(seen), first.ns, second.ns)
 
 
+@cases(eager="calls .add() of a set")
+def a_kernel_that_is_switched_off_for_a_while(trace):
+    op = define(by_numpy)
+    op.register_kernel("cpu", lambda x, k=2.0: x * 100)
+
+    def fn(x):
+        with op.set_kernel_enabled("cpu", enabled=False):
+            y = op(x)
+        return y + op(x)
+
+    return trace(fn), [call(X()), call(X() + 1), call(X()), call(X() + 2)]
+
+
+@cases(eager="reads a FunctionSchema")
+def a_kernel_that_the_call_registers(trace):
+    op = define(by_numpy)
+
+    def fn(x):
+        op.register_kernel("cpu", lambda x, k=2.0: x * 100)
+        return op(x)
+
+    def change():
+        op.register_kernel("cpu", lambda x, k=2.0: x * 7)
+
+    return trace(fn), around(change, X())
+
+
+@cases(hits=4, eager="of unknown origin")
+def of_a_library_and_of_a_closure(trace):
+    o = {"k": 2.0}
+
+    def scale(x):
+        return x * o["k"]
+
+    library, op = library_operator(scale, "(Tensor x) -> Tensor")
+    steps = [call(X()), *around(lambda: o.update(k=3.0), X()), call(X() + 1)]
+    return trace(lambda x: op(x) + 1), steps, lambda: library.ns
+
+
+@cases(hits=4, eager="in Python after writing")
+def of_a_library_and_behind_a_write(trace):
+    o = types.SimpleNamespace(n=0)
+
+    def scale(x):
+        return x * o.n
+
+    library, op = library_operator(scale, "(Tensor x) -> Tensor")
+
+    def fn(x):
+        o.n += 1
+        return op(x) + o.n
+
+    return trace(fn), [call(X() + k) for k in range(7)], lambda: (o.n, library.ns)
+
+
+@cases(hits=3, eager="of unknown origin")
+def of_a_library_with_a_function_of_autograd(trace):
+    library, op = library_operator(by_numpy, "(Tensor x, float k=2.0) -> Tensor")
+
+    class Differentiable(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            with torch._C._AutoDispatchBelowAutograd():
+                return op(x)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 3
+
+    name = op.default._schema.name.split("::")[1]
+    library.impl(name, lambda x: Differentiable.apply(x), "Autograd")
+    w = torch.ones(3, requires_grad=True)
+
+    def fn(x):
+        w.grad = None
+        (op(x * w) ** 2).sum().backward()
+        return w.grad.clone()
+
+    return trace(fn), [call(X() + k) for k in range(6)], lambda: (w, library.ns)
+
+
 @cases.parametrize
 @pytest.mark.filterwarnings("ignore")
 def test_custom_operators(make, expected):

@@ -199,6 +199,11 @@ struct Deeper {
 };
 }  // namespace
 
+void Recorder::fail_in_operator(const std::string& reason) {
+  Deeper inside(&inside_operator_);
+  fail(reason);
+}
+
 // Inside a transform the operator comes again from the batching rule, as the plain operators that it is made
 // of. So it does on tensors of a transform that has ended, as those that they stand for.
 void Recorder::transform(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack,
@@ -432,7 +437,7 @@ void Recorder::note_kernel(const c10::OperatorHandle& op, Step* step) {
   bool torchs = name.rfind("aten::", 0) == 0 || name.rfind("prim::", 0) == 0;
   step->python = (!torchs || conditions_.overridden) && runs_python(op, conditions_.registrations);
   python_kernels_ += step->python;
-  if (step->python && has_written()) fail(say(reason::PythonKernel, name));
+  if (step->python && has_written()) fail_in_operator(say(reason::PythonKernel, name));
 }
 
 // C code had looked at a number when it was recorded, and raised; this time it goes on to its operator. Reads

@@ -276,6 +276,8 @@ class Recorder {
   // The first reason wins. From then on operators run as if nobody recorded, and the key of the recorder is
   // off for code that asks which are on.
   void fail(const std::string& reason);
+  // For what a kernel in Python does, which shows when it has ended, or before it runs.
+  void fail_in_operator(const std::string& reason);
   bool failed() const { return !reason_.empty(); }
   // Whether recording has no purpose any more. A feeding goes on: what has run must not run again.
   bool stopped() const { return failed() && !feeding(); }

@@ -52,11 +52,11 @@ bool stands_in(const std::string& file) {
   return !own_folder.empty() && file.compare(0, start.size(), start) == 0;
 }
 
-// With the functions inside of it.
+// With what it has inside that has no name.
 bool watched_nevertheless(const std::string& inside, const std::string& name) {
   return std::any_of(std::begin(kWatched), std::end(kWatched), [&](const TrustedCode& row) {
     std::string own = row.name;
-    return inside == row.file && (name == own || name.rfind(own + ".<locals>.", 0) == 0);
+    return inside == row.file && (name == own || name.rfind(own + ".<locals>.<", 0) == 0);
   });
 }
 

@@ -1012,7 +1012,7 @@ bool passes_by(PyObject* object) {
 
 Provenance::Late* Provenance::remember_late(PyObject* object) {
   if (passes_by(object) || !late_seen_.insert(object)) return nullptr;
-  Late late{object, weak_reference(object), {}, true, "", recorder_->place};
+  Late late{object, weak_reference(object), {}, true, "", recorder_->place, recorder_->inside_operator()};
   if (!late.weak) {
     late.held = py::reinterpret_borrow<py::object>(object);
     auto shows = [&](PyObject* one) { return known(one) < 0 && runs_code_at_its_end(one); };
@@ -1135,7 +1135,8 @@ void Provenance::judge_late(const std::vector<PyObject*>& returned) {
     if (recorder_->failed()) return;
     if (!stays_unknown(late, returned)) continue;
     recorder_->place = late.place;
-    recorder_->fail(late.read ? say(reason::ReadsUnknown, type_name(late.object)) : late.what);
+    std::string what = late.read ? say(reason::ReadsUnknown, type_name(late.object)) : late.what;
+    late.in_operator ? recorder_->fail_in_operator(what) : recorder_->fail(what);
   }
 }
 

@@ -402,6 +402,7 @@ class Provenance {
     bool read;  // what was done, or else `what`
     std::string what;
     Place place;
+    bool in_operator;  // by a kernel in Python
   };
   Late* remember_late(PyObject* object);
   int learn_node(int node, Access access, PyObject* key, Py_ssize_t index, PyObject* value, bool* made);
