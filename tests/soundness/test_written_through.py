@@ -162,6 +162,75 @@ def attribute_set_by_c_code(trace):
     return trace(fn), [call(X() + 9 * k) for k in (0, 1, 0, 1, 1, 0)], lambda: box.count
 
 
+def computing(trace, compute):
+    """`compute` as an opaque step, which changes nothing, and a branch behind it."""
+    compute = opaque(compute)
+
+    def fn(x):
+        y = compute(x)
+        if y.sum() > 3:
+            return y * 2
+        return y - 1
+
+    return trace(fn), [call(X() + 3 * k) for k in (0, 1, 0, 1, 1, 0, 1, 0, 1)]
+
+
+@cases(hits=7)
+def array_that_becomes_the_result(trace):
+    return computing(trace, lambda x: torch.from_numpy(np.tanh(x.numpy()) * 2.0))
+
+
+@cases(hits=7)
+def array_that_is_filled_and_becomes_the_result(trace):
+    def doubled(x):
+        given = x.numpy()
+        made = np.zeros_like(given)
+        for i in range(len(given)):
+            made[i] = given[i] * 2
+        return torch.as_tensor(made)
+
+    return computing(trace, doubled)
+
+
+@cases(hits=7)
+def array_that_is_summed(trace):
+    return computing(trace, lambda x: x * float(x.numpy().sum()))
+
+
+@cases(hits=7)
+def views_of_an_array_that_goes(trace):
+    def scaled(x):
+        made = x.numpy().astype(np.float64)
+        made.reshape(3, 1).T[0] *= 2
+        return x * float(made[1:].max())
+
+    return computing(trace, scaled)
+
+
+@cases(hits=2, eager="changed Python state")
+def array_in_state_that_becomes_the_result(trace):
+    box = Box()
+
+    @opaque
+    def shown(x):
+        box.array = np.tanh(x.numpy())
+        return torch.from_numpy(box.array)
+
+    def fn(x):
+        y = shown(x) * 1
+        if y.sum() > 2:
+            return y * 2, float(box.array[0])
+        return y - 1
+
+    steps = [call(X() + 3 * k) for k in (0, 1, 0, 1, 1, 0, 1, 0, 1)]
+    return trace(fn), steps, lambda: box.array.tolist()
+
+
+@cases(hits=2, eager="changed Python state")
+def array_that_numpy_adds_to(trace):
+    return branching(trace, lambda box: np.add.at(box.array, [1, 1], 1), lambda box: float(box.array[1]))
+
+
 @cases.parametrize
 def test_written_through(make, expected):
     check(make, **expected)

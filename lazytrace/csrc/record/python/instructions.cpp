@@ -578,6 +578,14 @@ bool only_looks(PyObject* callable, PyObject* first) {
   return looks(method_does(descriptor->d_type, text_of(descriptor->d_name)), true);
 }
 
+// That whose method of C is called. Null of what belongs to a module, and of what numpy computes with, which
+// nothing changes.
+PyObject* object_of(PyCFunctionObject* method) {
+  PyObject* self = method->m_self;
+  bool plain = self && !PyModule_Check(self) && std::strcmp(c_name(Py_TYPE(self)), "numpy.ufunc") != 0;
+  return plain ? self : nullptr;
+}
+
 // What a call changes, as far as can be told without knowing it: the object of a method of C, or what a
 // function of C is handed first.
 PyObject* changed_by_call(Frame f, const Operation& operation) {
@@ -588,8 +596,8 @@ PyObject* changed_by_call(Frame f, const Operation& operation) {
   if (only_looks(callable, first)) return nullptr;
   auto* builtin = PyCFunction_Check(callable) ? reinterpret_cast<PyCFunctionObject*>(callable) : nullptr;
   // What belongs to a module is bound to that, or to the record that pybind has made of it.
-  bool of_object = builtin && builtin->m_self && !PyModule_Check(builtin->m_self) && !builtin->m_module;
-  return of_object ? builtin->m_self : first;
+  PyObject* self = builtin && !builtin->m_module ? object_of(builtin) : nullptr;
+  return self ? self : first;
 }
 
 constexpr int kDeepestRelay = 4;
@@ -755,8 +763,9 @@ void Instructions::note_opaque_write(Frame f, const Operation& operation) {
   bool direct = operation.action == Action::Calls || operation.action == Action::CallsWith;
   direct = direct && is_c_function(callable);
   if (operation.action == Action::CallsWith && direct && !only_looks(callable, first)) {
-    PyObject* self = PyCFunction_Check(callable) ? PyCFunction_GET_SELF(callable) : nullptr;
-    PyObject* changed = self && !PyModule_Check(self) && !PyType_Check(self) ? self : first;
+    auto* builtin = PyCFunction_Check(callable) ? reinterpret_cast<PyCFunctionObject*>(callable) : nullptr;
+    PyObject* self = builtin ? object_of(builtin) : nullptr;
+    PyObject* changed = self && !PyType_Check(self) ? self : first;
     if (changed && !PyType_Check(changed) && !PyModule_Check(changed)) touch(changed);
   }
   if (std::none_of(handed.begin() + direct, handed.end(), [](PyObject* v) { return may_write(v); })) return;

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "cpython/array_memory.h"
 #include "cpython/bytecode.h"
 #include "cpython/contents.h"
 #include "cpython/ends.h"
@@ -579,6 +580,20 @@ void OpaqueCall::judge_parts(PyObject* result) {
   step_->leads_back = step_->free && step_->keeps && !keeps;
 }
 
+namespace {
+// An array of its own memory that a tensor of the result shows, which holds the array.
+bool is_memory_of_result(PyObject* array, PyObject* result) {
+  py::object memory = memory_of_array(array);
+  if (!memory || !py::getattr(array, "base").is_none()) return false;
+  const void* data = THPVariable_Unpack(memory.ptr()).data_ptr();
+  const Flattened flattened(result, nullptr);
+  return std::any_of(flattened.leaves.begin(), flattened.leaves.end(), [data](PyObject* leaf) {
+    return is_tensor(leaf) && THPVariable_Unpack(leaf).has_storage() &&
+           THPVariable_Unpack(leaf).storage().data() == data;
+  });
+}
+}  // namespace
+
 void OpaqueCall::add(PyObject* result) {
   Recorder* recorder = around_.recorder;
   // A form cannot go without code that fills a list.
@@ -608,7 +623,9 @@ void OpaqueCall::add(PyObject* result) {
   // What it has made and left to nobody is nothing that code behind it could come to. What C code has changed
   // without an instruction that shows it has been noted by now.
   const bool touched = touched_before != around_.provenance->touched_count();
-  step_->touches = touched && around_.provenance->left_touched(touched_);
+  step_->touches = touched && around_.provenance->left_touched(touched_, [result](PyObject* object) {
+    return is_memory_of_result(object, result);
+  });
   step_->confuses = touched && around_.provenance->touched_what_was_read();
   if (step_->watched) step_->answers = recorder->take_answers();
   step_->touches |= step_->watched;  // a function that runs again has no guards for what is read there

@@ -293,8 +293,9 @@ class Provenance {
     size_t objects = 0, others = 0;
   };
   TouchedSoFar touched_so_far() const { return {touched_.added(), touched_names_.size() + touched_unseen_}; }
-  bool left_touched(const TouchedSoFar& since) const {
-    return touched_so_far().others != since.others || touched_.any_left_since(since.objects);
+  bool left_touched(const TouchedSoFar& since, const std::function<bool(PyObject*)>& goes_with_result) const {
+    return touched_so_far().others != since.others ||
+           touched_.any_left_since(since.objects, goes_with_result);
   }
   // A destructor has run for what the function has written over. That of another object of its class may
   // change what this one has not, so nothing may be read or done behind it.

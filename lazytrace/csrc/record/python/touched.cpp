@@ -11,12 +11,24 @@
 namespace lazytrace {
 
 namespace {
+// The array or the tensor whose memory an array shows, which is the array itself if need be. Null: something
+// else. Borrowed from the array.
+PyObject* owner_of_memory(PyObject* array) {
+  PyObject* owner = array;
+  while (is_writable_array(owner)) {
+    PyObject* base = py::getattr(owner, "base").ptr();
+    if (base == Py_None) return owner;
+    owner = base;
+  }
+  return is_tensor(owner) ? owner : nullptr;
+}
+
 // No view, proxy, iterator or writer of something else.
 bool owns_what_is_written(PyObject* object) {
   if (PyList_CheckExact(object) || PyDict_CheckExact(object) || PySet_CheckExact(object) ||
       PyFunction_Check(object) || PyCell_Check(object) || is_deque(object))
     return true;
-  if (is_writable_array(object)) return py::getattr(object, "base").is_none();
+  if (is_writable_array(object)) return owner_of_memory(object) != nullptr;  // which is known beside it
   return is_python_class(Py_TYPE(object)) && c_base(Py_TYPE(object)) == &PyBaseObject_Type;
 }
 }  // namespace
@@ -26,16 +38,19 @@ void Touched::add(PyObject* object) {
   if (!one.weak) held_.push_back(py::reinterpret_borrow<py::object>(object));
   entries_[object] = std::move(one);
   order_.push_back({object, owns_what_is_written(object)});
+  PyObject* owner = is_writable_array(object) ? owner_of_memory(object) : nullptr;
+  if (owner && !is_tensor(owner) && !count(owner)) add(owner);
 }
 
-bool Touched::any_left_since(size_t added) const {
-  return std::any_of(order_.begin() + static_cast<std::ptrdiff_t>(added), order_.end(),
-                     [&](const Added& one) {
-                       if (!one.owns) return true;
-                       if (!count(one.at)) return false;
-                       bool held = !entries_.find(one.at)->weak;
-                       return !held || Py_REFCNT(static_cast<PyObject*>(const_cast<void*>(one.at))) > 1;
-                     });
+bool Touched::any_left_since(size_t added, const std::function<bool(PyObject*)>& goes_with_result) const {
+  auto is_left = [&](const Added& one) {
+    if (!one.owns) return true;
+    if (!count(one.at)) return false;
+    auto* object = static_cast<PyObject*>(const_cast<void*>(one.at));
+    if (Py_REFCNT(object) > 1) return true;
+    return entries_.find(one.at)->weak && !goes_with_result(object);  // else it is held here alone
+  };
+  return std::any_of(order_.begin() + static_cast<std::ptrdiff_t>(added), order_.end(), is_left);
 }
 
 bool Touched::count(const void* object) const {

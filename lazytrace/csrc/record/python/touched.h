@@ -3,6 +3,7 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <functional>
 #include <vector>
 
 #include "support/address_map.h"
@@ -23,7 +24,8 @@ class Touched {
   bool empty() const { return order_.empty(); }
   // Whether one that was added since there were so many is there, and not for this alone; or another that it
   // leads to was written through it.
-  bool any_left_since(size_t added) const;
+  // `goes_with_result(object)`: whether the one reference to it is that of the step's result.
+  bool any_left_since(size_t added, const std::function<bool(PyObject*)>& goes_with_result) const;
   // Whether it holds for one that has not gone.
   template <typename F>
   bool any(F wanted) const {
