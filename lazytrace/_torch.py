@@ -353,7 +353,8 @@ def has_python_kernel(called: Any) -> bool:
     False
     """
     space, _, name = name_of_operator(called).removesuffix(".default").partition("::")
-    kernels = [one.split("/") for one in torch.library._impls if one.startswith(f"{space}/{name}")]
+    registered = torch.library._impls.copy()  # other threads may add to it
+    kernels = [one.split("/") for one in registered if one.startswith(f"{space}/{name}")]
     # The others are of no tensor with values.
     found = any(one[1].split(".")[0] == name.split(".")[0] and one[2] != "Meta" for one in kernels)
     return found and space not in ("aten", "prims", "rngprims")
@@ -372,12 +373,14 @@ def name_of_operator(called: Any) -> str:
 
 
 def overload_of(called: Any) -> Any:
-    """The overload that a call of a custom operator runs; None of anything else, and where there are several.
+    """The overload that a call of such an operator runs; None of anything else, and where there are several.
 
     >>> overload_of(torch.neg) is None
     True
     """
-    if not isinstance(called, custom_operator_classes()) or not is_custom_operator(called):
+    if not isinstance(called, custom_operator_classes()):
+        return None
+    if not is_custom_operator(called) and not has_python_kernel(called):
         return None
     if isinstance(called, _custom_ops.CustomOpDef):
         return called._opoverload

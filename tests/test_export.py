@@ -294,6 +294,37 @@ def test_a_custom_operator(tmp_path):
     ]
 
 
+def test_an_operator_of_a_library_is_exported_by_its_name():
+    library = torch.library.Library("lt_export", "FRAGMENT")
+    library.define("scaled(Tensor x, float k) -> Tensor")
+    library.define("bump(Tensor(a!) x, float k) -> Tensor(a!)")
+    numpys = {"k": 2.0}  # of a closure: the operators are steps
+
+    def bump(x, k):
+        x.numpy()[...] += k * numpys["k"]
+        return x
+
+    library.impl("scaled", lambda x, k: torch.from_numpy(x.numpy() * k * numpys["k"]), "CPU")
+    library.impl("scaled", lambda x, k: torch.empty_like(x), "Meta")
+    library.impl("bump", bump, "CPU")
+    library.impl("bump", lambda x, k: x, "Meta")
+
+    def uses(x):
+        y = torch.ops.lt_export.scaled(x + 1, 0.5)
+        return torch.ops.lt_export.bump(y, 3.0) * y
+
+    fn = traced(uses)
+    for _ in range(4):
+        fn(X)
+    assert fn.stats().hits
+    program = export(fn, X)
+    names = [str(node.target) for node in program.graph.nodes]
+    assert "lt_export.scaled.default" in names
+    assert "lt_export.bump.default" in names
+    assert same(program.module()(X), uses(X))
+    assert same(fn.graph(X)(X), uses(X))
+
+
 def test_an_operator_that_gives_a_number_cannot_be_exported():
     @torch.library.custom_op("lt_export::largest", mutates_args=())
     def largest(x: torch.Tensor) -> float:

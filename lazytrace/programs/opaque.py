@@ -35,7 +35,7 @@ def stays_python(step: Operation) -> tuple[str, str]:
 
 
 def custom_operator_of(opaque: Opaque) -> Any:
-    """The operator of `torch.library.custom_op` that the step calls, if graphs can name it, or None."""
+    """The operator of `torch.library` that the step calls, if graphs can name it, or None."""
     overload = overload_of(opaque.function)
     if overload is None:
         return None
