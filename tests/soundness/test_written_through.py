@@ -13,6 +13,7 @@ import types
 import weakref
 
 import numpy as np
+import torch
 
 from lazytrace import opaque
 from tests.soundness.runner import Cases, X, call, check

@@ -79,7 +79,7 @@ void Recorder::fail(const std::string& reason) {
   bool first = !failed();
   if (first) {
     reason_ = reason, failed_at_ = place;
-    failed_in_block_ = block_.paused > 0, failed_in_operator_ = inside_other_operator_ > 0;
+    failed_in_block_ = block_.paused > 0, failed_in_operator_ = inside_other_operator();
   }
   // A function that runs again must ask for the numbers that it asked for.
   if (feeding()) return;
@@ -200,7 +200,7 @@ struct Deeper {
 }  // namespace
 
 void Recorder::fail_in_operator(const std::string& reason) {
-  Deeper inside(&inside_operator_);
+  Deeper inside(&inside_other_operator_);
   fail(reason);
 }
 

@@ -88,6 +88,7 @@ class Recorder {
   void feed(std::shared_ptr<Resume> resume);
   // Whether Python code that runs now was called by an operator: a hook, which a replay calls by itself.
   bool inside_operator() const { return inside_operator_ > 0; }
+  bool inside_other_operator() const { return inside_other_operator_ > 0; }  // one that is none of torch's
   // The same of an operator on tensors of a transform, whose own operators are recorded.
   bool inside_transformed() const { return inside_transformed_ > 0; }
   bool feeding() const { return feeding_.active(); }
@@ -276,7 +277,8 @@ class Recorder {
   // The first reason wins. From then on operators run as if nobody recorded, and the key of the recorder is
   // off for code that asks which are on.
   void fail(const std::string& reason);
-  // For what a kernel in Python does, which shows when it has ended, or before it runs.
+  // For what a kernel in Python does of an operator that is none of torch's, where that shows when it has
+  // ended, or before it runs.
   void fail_in_operator(const std::string& reason);
   bool failed() const { return !reason_.empty(); }
   // Whether recording has no purpose any more. A feeding goes on: what has run must not run again.
@@ -453,7 +455,7 @@ class Recorder {
   RandomMark random_mark_ = RandomMark::now();
   bool wants_item_ = false;
   int item_ = -1;
-  int inside_operator_ = 0, inside_other_operator_ = 0;  // of these those that are none of torch's
+  int inside_operator_ = 0, inside_other_operator_ = 0;
   int inside_transformed_ = 0;
   int paused_ = 0;
   Block block_;

@@ -1012,7 +1012,8 @@ bool passes_by(PyObject* object) {
 
 Provenance::Late* Provenance::remember_late(PyObject* object) {
   if (passes_by(object) || !late_seen_.insert(object)) return nullptr;
-  Late late{object, weak_reference(object), {}, true, "", recorder_->place, recorder_->inside_operator()};
+  Late late{
+      object, weak_reference(object), {}, true, "", recorder_->place, recorder_->inside_other_operator()};
   if (!late.weak) {
     late.held = py::reinterpret_borrow<py::object>(object);
     auto shows = [&](PyObject* one) { return known(one) < 0 && runs_code_at_its_end(one); };
