@@ -73,13 +73,28 @@ def in_a_list_and_through_a_method(trace):
     return trace(lambda x: net(x)), [call(X()), call(X() + 1), call(X())]
 
 
-@cases(hits=3)
+@cases(hits=2, recordings=2)
 def another_one(trace):
     def doubled(x: torch.Tensor, k: float = 2.0) -> torch.Tensor:
         return x * (2 * k)
 
     ops = [define(by_numpy), define(doubled)]
     return trace(lambda x: ops[0](x) + 1), around(ops.reverse, X())
+
+
+@cases(hits=3)
+def another_one_before_a_branch(trace):
+    def doubled(x: torch.Tensor, k: float = 2.0) -> torch.Tensor:
+        return x * (2 * k)
+
+    ops = [define(by_numpy), define(doubled)]
+
+    def fn(x):
+        y = ops[0](x)
+        return y + 1 if y.sum() > 4 else y - 1
+
+    steps = [call(X() - 2 * k) for k in (0, 1, 0, 1)]
+    return trace(fn), [*steps, ops.reverse, *steps, ops.reverse, *steps]
 
 
 @cases(hits=3, recordings=1)

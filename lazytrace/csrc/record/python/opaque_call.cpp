@@ -367,7 +367,10 @@ void OpaqueCall::reach(PyObject* function) {
   }
   tree.kind = Tree::Kind::State;
   tree.index = around_.provenance->reach(function);
-  if (tree.index < 0) around_.recorder->fail("calls " + step_->name + ", which cannot be reached again");
+  if (tree.index < 0)
+    around_.recorder->fail("calls " + step_->name + ", which cannot be reached again");
+  else if (step_->of_operator)
+    around_.provenance->read_self(tree.index, function);  // no code of its own shows which one it is
 }
 
 OpaqueCall::~OpaqueCall() {
