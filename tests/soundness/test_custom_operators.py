@@ -163,6 +163,21 @@ def one_that_writes_to_its_argument(trace):
     return trace(fn), [call(X()), call(X()), call(X() + 1), call(X())]
 
 
+@cases(hits=3)
+def one_that_writes_to_its_argument_before_a_branch(trace):
+    def bump(x: torch.Tensor, by: float) -> None:
+        x.add_(by)
+
+    op = define(bump, ("x",))
+
+    def fn(x):
+        y = x * 2
+        op(y, 3.0)
+        return y + x if y.sum() > 40 else y - x
+
+    return trace(fn), [call(X() + 9 * k) for k in (0, 1, 0, 1, 0, 1, 0, 1)]
+
+
 @cases(hits=2)
 def one_that_writes_to_a_buffer(trace):
     def count(x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:

@@ -23,10 +23,18 @@ PyObject* owner_of_memory(PyObject* array) {
   return is_tensor(owner) ? owner : nullptr;
 }
 
+// A tuple that leads to tensors alone, as C functions of torch are handed some: these are looked at by
+// themselves.
+bool holds_tensors_alone(PyObject* object) {
+  if (!PyTuple_CheckExact(object)) return false;
+  PyObject** items = PySequence_Fast_ITEMS(object);
+  return std::all_of(items, items + PyTuple_GET_SIZE(object), [](PyObject* item) { return is_tensor(item); });
+}
+
 // No view, proxy, iterator or writer of something else.
 bool owns_what_is_written(PyObject* object) {
   if (PyList_CheckExact(object) || PyDict_CheckExact(object) || PySet_CheckExact(object) ||
-      PyFunction_Check(object) || PyCell_Check(object) || is_deque(object))
+      PyFunction_Check(object) || PyCell_Check(object) || is_deque(object) || holds_tensors_alone(object))
     return true;
   if (is_writable_array(object)) return owner_of_memory(object) != nullptr;  // which is known beside it
   return is_python_class(Py_TYPE(object)) && c_base(Py_TYPE(object)) == &PyBaseObject_Type;
