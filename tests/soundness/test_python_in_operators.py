@@ -243,7 +243,7 @@ def kernel_that_raises_where_it_is_caught(trace):
     return fn, [call(X()), call(X()), setting(k=3.0), call(X()), call(X()), setting(k=2.0), call(X())]
 
 
-@cases(eager="in Python after writing to Python state")
+@cases(hits=1, eager="in Python after writing to Python state")
 def kernel_that_reads_what_the_function_has_written(trace):
     def run(x):
         STATE["k"] = 5.0
