@@ -332,6 +332,9 @@ def custom_operator_classes() -> tuple[type, ...]:
     return _custom_ops.CustomOpDef, torch._ops.OpOverload, torch._ops.OpOverloadPacket
 
 
+_OWN_OPERATORS: Final = ("aten", "prims", "rngprims")
+
+
 def is_custom_operator(called: Any) -> bool:
     """Whether `torch.library.custom_op` has made it, or what it leads to, for a user: its kernels are Python.
 
@@ -343,7 +346,7 @@ def is_custom_operator(called: Any) -> bool:
     if isinstance(called, _custom_ops.CustomOpDef):
         return True
     name = name_of_operator(called)
-    return name in _custom_ops.OPDEFS and not name.startswith(("prims::", "rngprims::"))
+    return name in _custom_ops.OPDEFS and name.partition("::")[0] not in _OWN_OPERATORS
 
 
 def has_python_kernel(called: Any) -> bool:
@@ -357,7 +360,7 @@ def has_python_kernel(called: Any) -> bool:
     kernels = [one.split("/") for one in registered if one.startswith(f"{space}/{name}")]
     # The others are of no tensor with values.
     found = any(one[1].split(".")[0] == name.split(".")[0] and one[2] != "Meta" for one in kernels)
-    return found and space not in ("aten", "prims", "rngprims")
+    return found and space not in _OWN_OPERATORS
 
 
 def name_of_operator(called: Any) -> str:

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/library.h>
 
+#include <optional>
 #include <unordered_set>
 
 #include "cpython/objects.h"
@@ -197,6 +198,10 @@ struct Deeper {
   explicit Deeper(int* d) : depth(d) { ++*depth; }
   ~Deeper() { --*depth; }
 };
+
+bool is_torchs(const std::string& name) {
+  return name.rfind("aten::", 0) == 0 || name.rfind("prim::", 0) == 0;
+}
 }  // namespace
 
 void Recorder::fail_in_operator(const std::string& reason) {
@@ -216,8 +221,8 @@ void Recorder::transform(const c10::OperatorHandle& op, c10::DispatchKeySet keys
 
 void Recorder::run_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   Deeper inside(&inside_operator_);
-  int torchs = 0;
-  Deeper of_others(op.schema().name().rfind("aten::", 0) == 0 ? &torchs : &inside_other_operator_);
+  std::optional<Deeper> inside_other;
+  if (!is_torchs(op.schema().name())) inside_other.emplace(&inside_other_operator_);
   c10::impl::ExcludeDispatchKeyGuard guard(kRecordKey);
   op.callBoxed(stack);
 }
@@ -434,8 +439,7 @@ void Recorder::note_kernel(const c10::OperatorHandle& op, Step* step) {
   step->below = !conditions_.below && is_below_autograd();
   if (at::globalContext().checkSparseTensorInvariants() != conditions_.invariants)
     fail(say(reason::ChecksInvariants));
-  bool torchs = name.rfind("aten::", 0) == 0 || name.rfind("prim::", 0) == 0;
-  step->python = (!torchs || conditions_.overridden) && runs_python(op, conditions_.registrations);
+  step->python = (!is_torchs(name) || conditions_.overridden) && runs_python(op, conditions_.registrations);
   python_kernels_ += step->python;
   if (step->python && has_written()) fail_in_operator(say(reason::PythonKernel, name));
 }

@@ -209,16 +209,16 @@ struct Aside {
   ~Aside() { pause->end(); }
 };
 
+// What an operator that is a step is called, or "".
+std::string called_name(PyObject* function, Pause* pause) {
+  Aside aside(pause);
+  return name_of_called(function);
+}
+
 // Asking for it may run Python code, as that of a class with a __getattr__.
 std::string name_of(PyObject* function, Pause* pause) {
   Aside aside(pause);
-  if (std::string known = name_of_called(function); !known.empty()) return known;
   return text_of(py::str(py::getattr(function, "__qualname__", py::str(type_name(function)))).ptr());
-}
-
-bool is_operator(PyObject* function, Pause* pause) {
-  Aside aside(pause);
-  return !name_of_called(function).empty();
 }
 }  // namespace
 
@@ -256,8 +256,10 @@ OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std
     : around_(around), step_(std::make_shared<OpaqueStep>()) {
   Recorder* recorder = around_.recorder;
   Provenance* provenance = around_.provenance;
-  step_->name = LogCall::logs(function) ? "logging" : name_of(function, around_.pause);
-  step_->of_operator = is_operator(function, around_.pause);
+  step_->name = called_name(function, around_.pause);
+  step_->of_operator = !step_->name.empty();
+  if (!step_->of_operator)
+    step_->name = LogCall::logs(function) ? "logging" : name_of(function, around_.pause);
   step_->attribute = attribute;
   step_->python = python;
   if (python) provenance->begin_step();

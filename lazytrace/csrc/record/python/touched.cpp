@@ -31,12 +31,11 @@ bool holds_tensors_alone(PyObject* object) {
   return std::all_of(items, items + PyTuple_GET_SIZE(object), [](PyObject* item) { return is_tensor(item); });
 }
 
-// No view, proxy, iterator or writer of something else.
+// No view, proxy, iterator or writer of something else; no array.
 bool owns_what_is_written(PyObject* object) {
   if (PyList_CheckExact(object) || PyDict_CheckExact(object) || PySet_CheckExact(object) ||
       PyFunction_Check(object) || PyCell_Check(object) || is_deque(object) || holds_tensors_alone(object))
     return true;
-  if (is_writable_array(object)) return owner_of_memory(object) != nullptr;  // which is known beside it
   return is_python_class(Py_TYPE(object)) && c_base(Py_TYPE(object)) == &PyBaseObject_Type;
 }
 }  // namespace
@@ -45,8 +44,9 @@ void Touched::add(PyObject* object) {
   One one{weak_reference(object)};
   if (!one.weak) held_.push_back(py::reinterpret_borrow<py::object>(object));
   entries_[object] = std::move(one);
-  order_.push_back({object, owns_what_is_written(object)});
+  // What an array shows is known beside it.
   PyObject* owner = is_writable_array(object) ? owner_of_memory(object) : nullptr;
+  order_.push_back({object, owner || owns_what_is_written(object)});
   if (owner && !is_tensor(owner) && !count(owner)) add(owner);
 }
 
