@@ -238,6 +238,33 @@ class _Step:
         return None
 
 
+class _StepOnTensors(_Step):
+    """One that is handed tensors as Python hands them, of which numpy makes arrays itself."""
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        given = [_memory_of(tensor) for value in (*args, *kwargs.values()) for tensor in _tensors_in(value)]
+        return _as_given_back(core.call_as_caller(self.function, args, kwargs), given)
+
+
+def _tensors_in(value: Any) -> list[Any]:
+    if type(value) in (tuple, list):
+        return [tensor for item in value for tensor in _tensors_in(item)]
+    return [value] if _is_tensor(value) else []
+
+
+def _as_given_back(value: Any, given: list[Any]) -> Any:
+    """As `_as_tensor`, where a tensor stands for an array; one that numpy gives is a tuple of it and None.
+
+    Two say that its memory is that of an argument.
+    """
+    if not isinstance(value, torch.Tensor):
+        return _as_tensor(value, given)
+    array = _memory_of(value)
+    # Autograd knows nothing of memory that two storages have.
+    alone = not any(numpy.may_share_memory(array, other) for other in given)
+    return (value, None) if alone else (value, None, None)
+
+
 def _as_array(value: Any, given: list[Any]) -> Any:
     if isinstance(value, torch.Tensor):
         given.append(_memory_of(value))
@@ -302,9 +329,9 @@ _REAL: Final = "?bBhHiIlLefd"
 
 
 @functools.cache
-def _step(function: Callable[..., Any], writes: bool = False) -> _Step:
+def _step(function: Callable[..., Any], writes: bool = False, *, on_tensors: bool = False) -> _Step:
     """One for each function, kept for the life of the process, as these are few."""
-    step = _Step(function, writes)
+    step = (_StepOnTensors if on_tensors else _Step)(function, writes)
     core.keep_array_step(step)
     return step
 
@@ -358,6 +385,45 @@ def _as_given(value: Any) -> Any:
     raise _UnknownError
 
 
+def _tensor_as_given(value: Any) -> Any:
+    """The same where there are tensors among them, and so no arrays: a step takes each of these for one."""
+    if type(value) is torch.Tensor:
+        if not _is_plain(value):
+            raise _UnknownError
+        return value
+    if type(value) in (tuple, list) and not core.was_reached(value):
+        return type(value)(_tensor_as_given(item) for item in value)
+    if type(value) is numpy.ndarray:
+        raise _UnknownError
+    return _as_given(value)
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether numpy may have its memory as it is."""
+    return not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg()) and tensor.device.type == "cpu"
+
+
+# What numpy asks tensors for, beside the method of the name of its function.
+_ASKED_OF_TENSORS: Final = ("__array__", "__array_wrap__", "__array_priority__", "__array_ufunc__")
+
+
+def _asked_of_tensors(function: Callable[..., Any]) -> dict[str, Any]:
+    names = (*_ASKED_OF_TENSORS, "__array_function__", getattr(function, "__name__", ""))
+    return {name: getattr(torch.Tensor, name, None) for name in names}
+
+
+def _is_as_made(function: Callable[..., Any]) -> bool:
+    """Whether what numpy calls of tensors is what torch has made, and nobody has put in its place."""
+    return _OF_TENSORS.get(function) == _asked_of_tensors(function)
+
+
+_OF_TENSORS: Final = {
+    function: _asked_of_tensors(function)
+    for function in ((*vars(numpy).values(), numpy.linalg.norm) if numpy else ())
+    if callable(function)
+}
+
+
 def _name_of(dtype: Any) -> str:
     """A text that stands for it; there is none for those with fields, or with something else beside."""
     name = str(dtype.str)
@@ -378,6 +444,10 @@ def _taken(value: Any) -> Any:
         return array
     if type(value) is tuple and len(value) == 1 and isinstance(value[0], torch.Tensor):
         return _scalar(value[0])
+    if type(value) is tuple and value and isinstance(value[0], torch.Tensor):
+        if len(value) == 3:
+            core.refuse_array()
+        return value[0]
     return tuple(_taken(item) for item in value) if type(value) is list else value
 
 
@@ -441,6 +511,10 @@ def call_for_array(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -
     array = args[0] if args else None
     if type(array) in (list, tuple):  # of which both make one
         return call(numpy.array, *args, **kwargs)
+    if type(array) is torch.Tensor and len(args) + len(kwargs) == 1 and _is_plain(array):
+        shown = torch.Tensor.numpy(array)
+        core.made_array(shown, array)
+        return shown
     dtype = kwargs.get("dtype", args[1] if len(args) == 2 else None)
     if type(array) is not numpy.ndarray or len(args) + len(kwargs) > 2 or not kwargs.keys() <= {"dtype"}:
         return call(function, *args, **kwargs)
@@ -452,9 +526,24 @@ def call_as_method(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -
     most, name = _AS_METHODS[function.__name__]
     given = (*args, kwargs[name]) if kwargs.keys() == {name} else args
     known = len(args) + len(kwargs) == len(given) <= most
+    if known and _is_tensor(args[0]) and function in _OF_TENSORS_THEMSELVES:
+        return _of_tensor(function, *given)
     if not known or type(args[0]) is not numpy.ndarray or core.tensor_of_array(args[0]) is None:
         return call(function, *args, **kwargs)
     return getattr(Operand(args[0]), function.__name__)(*given[1:])
+
+
+# Of these: what asks a tensor for its own method, and takes what that gives.
+_OF_TENSORS_THEMSELVES: Final = {getattr(numpy, name) for name in ("squeeze", "swapaxes") if numpy}
+
+
+def _of_tensor(function: Callable[..., Any], tensor: torch.Tensor, *given: Any) -> Any:
+    if not _is_as_made(function):
+        core.refuse_array()
+        return core.call_as_caller(function, (tensor, *given), {})
+    if function is numpy.squeeze:
+        return tensor.squeeze() if given[:1] in ((), (None,)) else tensor.squeeze(given[0])
+    return tensor.swapaxes(*given)
 
 
 def call_at(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
@@ -485,18 +574,19 @@ def ask(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
 def _made(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], draws: bool, alone: bool = False
 ) -> Any:
-    all_given = _all_given(function, args, kwargs, draws)
+    on_tensors = bool(_tensors_in((*args, *kwargs.values())))
+    all_given = _all_given(function, args, kwargs, draws, on_tensors)
     if all_given is None:
         core.refuse_array()
         return core.call_as_caller(function, args, kwargs)
-    step = _step(function)
+    step = _step(function, on_tensors=on_tensors)
     found = core.opaque_call(step, "", step, *all_given, False, False, draws)
     scalar = type(found) is tuple and len(found) == 1 and isinstance(found[0], torch.Tensor)
     return _taken(found[0] if alone and scalar else found)
 
 
 def _all_given(
-    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], draws: bool
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], draws: bool, on_tensors: bool
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
     """What a step is given for all arguments.
 
@@ -505,12 +595,15 @@ def _all_given(
     try:
         first = args[:1] if draws else ()
         rest = args[len(first) :]
-        if rest and function in _OF_LISTS and type(rest[0]) in (list, tuple):
+        if on_tensors and (draws or not _is_as_made(function)):
+            return None
+        as_given = _tensor_as_given if on_tensors else _as_given
+        if not on_tensors and rest and function in _OF_LISTS and type(rest[0]) in (list, tuple):
             items = _seen(rest[0])
             made = _filled(carriers.array_of(items), function, rest, kwargs)
             rest = (items if made is None else _shown_alone(made), *rest[1:])
-        given = (*first, *map(_as_given, rest))
-        named = {name: _as_given(value) for name, value in kwargs.items()}
+        given = (*first, *map(as_given, rest))
+        named = {name: as_given(value) for name, value in kwargs.items()}
         refused = _REFUSED & named.keys() or len(args) > _most_in_a_row(function)
         return None if refused else (given, named)
     except _UnknownError:

@@ -152,6 +152,65 @@ def view_turned_after_a_write(trace):
     return trace(fn), [call(x) for x in inputs], lambda: w
 
 
+def with_adam(trace, turn, branch=False):
+    """Adam reads its count of steps behind what the pass has written."""
+    net = torch.nn.Conv2d(1, 3, 3)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.copy_(torch.linspace(-1, 1, parameter.numel()).view_as(parameter))
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+
+    def step(x):
+        optimizer.zero_grad()
+        out = torch.relu(net(x))
+        y = turn(out.mean((2, 3), keepdim=True))
+        if branch:
+            y = y * 2 if y.sum() > 1.5 else y - 1
+        loss = (y * y).sum()
+        loss.backward()
+        optimizer.step()
+        return loss.detach(), tuple(y.shape), y.stride()
+
+    inputs = [
+        k * torch.linspace(-1, 1, 50).view(2, 1, 5, 5) for k in (1, 2, -1, 1, -2, 1, -1, 3, -3, 1, 2, -1)
+    ]
+    return (
+        trace(step),
+        [call(x) for x in inputs],
+        lambda: [*net.parameters(), *(p.grad for p in net.parameters())],
+    )
+
+
+def turned_twice(y):
+    y.squeeze_(-1)
+    y.squeeze_(-1)
+    return y
+
+
+def view_turned(y):
+    return y.flatten(1).t_()
+
+
+@cases(hits=8)
+def turned_with_a_graph(trace):
+    return with_adam(trace, turned_twice)
+
+
+@cases(hits=8)
+def view_turned_with_a_graph(trace):
+    return with_adam(trace, view_turned)
+
+
+@cases(hits=5)
+def turned_with_a_graph_then_read(trace):
+    return with_adam(trace, turned_twice, branch=True)
+
+
+@cases(hits=5)
+def view_turned_with_a_graph_then_read(trace):
+    return with_adam(trace, view_turned, branch=True)
+
+
 @cases(hits=6)
 def turned_after_a_write_where_it_may_raise(trace):
     w = torch.zeros(2)

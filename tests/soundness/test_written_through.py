@@ -5,18 +5,24 @@ The function runs again behind the branch, and reads there what has been written
 
 from __future__ import annotations
 
+import copy
 import csv
 import ctypes
+import functools
 import io
+import operator
+import pickle
 import sys
 import types
 import weakref
 
 import numpy as np
+import pytest
 import torch
+from torch import nn
 
 from lazytrace import opaque
-from tests.soundness.runner import Cases, X, call, check
+from tests.soundness.runner import Cases, X, agree, call, check
 
 cases = Cases()
 
@@ -230,6 +236,74 @@ def array_in_state_that_becomes_the_result(trace):
 @cases(hits=2, eager="changed Python state")
 def array_that_numpy_adds_to(trace):
     return branching(trace, lambda box: np.add.at(box.array, [1, 1], 1), lambda box: float(box.array[1]))
+
+
+class Seen(nn.Module):
+    """Which output its hook has seen last is set by a function that is a step."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+        nn.init.eye_(self.inner.weight)
+        nn.init.zeros_(self.inner.bias)
+        self.inner.register_forward_hook(self.look)
+        self.kept, self.scale = 1.0, 2.0
+
+    def look(self, module, args, output):
+        return output * self.scale
+
+
+@cases(hits=6)
+def attribute_of_whose_method_is_a_hook(trace):
+    net = Seen()
+
+    @opaque
+    def reset(net):
+        net.kept = None
+
+    def fn(x):
+        reset(net)
+        return net.inner(x), net.kept
+
+    def changed():
+        net.scale, net.kept = 3.0, 7
+
+    return trace(fn), [*[call(X())] * 5, changed, *[call(X())] * 4], lambda: net.kept
+
+
+def asked_behind(trace, ask):
+    box = Box()
+    box.number = 3.0
+    box.other = 2.0
+
+    @opaque
+    def double(box):
+        box.number = box.number * 2
+
+    def fn(x):
+        double(box)
+        return x * 1, ask(box)
+
+    return trace(fn), [call(X())] * 8, lambda: box.number
+
+
+ASKED = {
+    "copied": lambda box: copy.copy(box).number,
+    "all": lambda box: sorted(vars(box).items(), key=str)[0],
+    "text": lambda box: "%(number)s" % vars(box),
+    "looked up": lambda box: operator.attrgetter("number")(box),
+    "handed on": lambda box: list(map(operator.attrgetter("number"), [box])),
+    "sorted": lambda box: sorted([box, box], key=lambda one: -one.number)[0].number,
+    "reduced": lambda box: functools.reduce(lambda total, one: total + one.number, [box, box], 0),
+    "pickled": lambda box: pickle.loads(pickle.dumps(vars(box)))["number"],
+    "compared": lambda box: box in [1, box],
+    "another": lambda box: max([box], key=operator.attrgetter("other")).other,
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_c_code_asks_of_an_object_that_a_step_has_changed(name):
+    agree(lambda trace: asked_behind(trace, ASKED[name]))
 
 
 @cases.parametrize

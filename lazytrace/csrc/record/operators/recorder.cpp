@@ -422,7 +422,6 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
 bool Recorder::may_turn(const at::Tensor& tensor, const Step& turning) {
   Origins::Known* known = origins_.known(tensor);
   if (!known || made_by_factory(known->reg) || turning.takes_numbers) return false;
-  if (tensor.requires_grad() || (tensor.is_view() && tensor._base().requires_grad())) return false;
   for (const Step& step : program_->steps)
     for (const Result& result : step.results) {
       if (result.kind != Result::Kind::Register || result.reg != known->reg) continue;

@@ -815,6 +815,15 @@ bool Provenance::is_written(PyObject* object) const {
   return touched_.count(object) || (dict && touched_.count(dict));
 }
 
+bool Provenance::touched_beyond_names(PyObject* object) const {
+  if (touched_.empty()) return false;
+  if (touched_.count(object)) return true;
+  PyObject* dict = namespace_of(object);
+  if (!dict || !touched_.count(dict)) return false;
+  const TouchedNames* known = touched_in_.find(dict);
+  return !known || known->all;
+}
+
 bool Provenance::touched_entry(PyObject* dict, PyObject* key) const {
   // What lay at the address of a dict may have gone.
   if (!touched_.count(dict)) return false;

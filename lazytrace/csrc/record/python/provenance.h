@@ -238,6 +238,8 @@ class Provenance {
   // One attribute of an object, which says nothing of the others.
   void touch_attribute(PyObject* object, PyObject* name);
   bool touched_attribute(PyObject* object, PyObject* name) const;
+  // Whether it may have changed in anything but attributes of known names.
+  bool touched_beyond_names(PyObject* object) const;
   // One entry of a dict, which may be the namespace of an object.
   bool touched_entry(PyObject* dict, PyObject* key) const;
   // The way to an object that a read has led to, in words.

@@ -366,6 +366,24 @@ bool are_wholes(PyObject* const* args, int count) {
 }
 }  // namespace
 
+namespace {
+constexpr int kDeepest = 3;
+
+bool holds_tensor(PyObject* value, int depth = 0) {
+  if (THPVariable_CheckExact(value)) return is_ordinary(THPVariable_Unpack(value));
+  if (depth == kDeepest || !(PyTuple_CheckExact(value) || PyList_CheckExact(value))) return false;
+  PyObject** items = PySequence_Fast_ITEMS(value);
+  return std::any_of(items, items + PySequence_Fast_GET_SIZE(value),
+                     [depth](PyObject* item) { return holds_tensor(item, depth + 1); });
+}
+
+// Whether numpy makes arrays of tensors here. abs() of a tensor is none of numpy's.
+bool hands_tensors(PyObject* callee, PyObject* const* args, int count) {
+  return !PyCFunction_Check(callee) &&
+         std::any_of(args, args + count, [](PyObject* value) { return holds_tensor(value); });
+}
+}  // namespace
+
 // A function of numpy that is handed arrays, which is handed on to be called as a step.
 void Unseen::exchange_function(Frame f, const Operation& operation, PyObject** callee) {
   PyObject* const* own = recorder_->numbers() ? of_arrays().functions.find(*callee) : nullptr;
@@ -379,7 +397,8 @@ void Unseen::exchange_function(Frame f, const Operation& operation, PyObject** c
   // What takes many numbers is Python code of numpy's.
   bool of_many = does == Does::OfNumbers || does == Does::OfWholes;
   bool unknown = operation.third && (of_many || (takes_numbers && does == Does::Unknown));
-  bool any = (unknown && std::all_of(args, args + operation.third, is_plain)) ||
+  bool any = hands_tensors(*callee, args, operation.third) ||
+             (unknown && std::all_of(args, args + operation.third, is_plain)) ||
              std::any_of(args, args + operation.third, [&](PyObject* value) {
                return follows_any(value) || (takes_numbers && holds_followed(value));
              });
@@ -402,7 +421,6 @@ bool Unseen::follows(PyObject* array) const {
 }
 
 bool Unseen::follows_any(PyObject* value, int depth) const {
-  constexpr int kDeepest = 3;
   if (follows(value)) return true;
   if (depth == kDeepest || !(PyTuple_CheckExact(value) || PyList_CheckExact(value))) return false;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i)

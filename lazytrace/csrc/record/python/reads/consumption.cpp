@@ -160,7 +160,10 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
     return containers_->read_whole(object);
   // What its attributes are is nothing to whoever asks which object it is.
   bool as_itself = how == Consumer::Compares && !reads_text(how) && is_key_by_identity(object);
-  if (provenance_->touched(object) && !as_itself)
+  bool for_attributes =
+      reads_text(how) || how == Consumer::Trusted || c_base(Py_TYPE(object)) != &PyBaseObject_Type;
+  if (for_attributes ? provenance_->touched(object) && !as_itself
+                     : provenance_->touched_beyond_names(object) && !as_itself)
     recorder_->fail("reads a " + type_name(object) + " that an opaque function has changed");
   static const char kHow[40] = {};
   bool for_members = asks_for_members_ && depth == 0;
