@@ -61,6 +61,7 @@ WATCHING = (
     "reads/live_lists",
     "reads/drawn_entries",
     "reads/cached_entries",
+    "early_stores",
     "reads/late_reads",
     "reads/containers",
     "handle_keys",

@@ -636,6 +636,8 @@ PYBIND11_MODULE(_core, m) {
       .def("watch_blocks", &lt::Recording::watch_blocks)
       .def_property_readonly("has_watched", &lt::Recording::has_watched)
       .def_property_readonly("failed_in_block", &lt::Recording::failed_in_block)
+      .def("store_early", &lt::Recording::store_early)
+      .def_property_readonly("may_store_early", &lt::Recording::may_store_early)
       .def("take_operators_whole", &lt::Recording::take_operators_whole)
       .def_property_readonly("failed_in_operator", &lt::Recording::failed_in_operator)
       .def_property_readonly("failed_behind_change", &lt::Recording::failed_behind_change)

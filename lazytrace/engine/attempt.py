@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 __builtins__ = BUILTINS
 
 _KEPT = Reason("")
+# Why an attribute is better set at once than when a replay ends.
+_WRITES_OVER = ("opaque-rewrites", "opaque-after-write", "opaque-varies")
 # With fewer traces of one signature, what activation checkpointing calls is watched.
 _WATCHED = 3
 # So many are asked which numbers may change with sizes, as calls of one structure may take other ways.
@@ -511,6 +513,7 @@ class Attempt:
                 blocks=self._watches_blocks(loose),
                 turns=self.cache.shapes.keeps_turns(self.call.structure),
                 whole_operators=self.cache.shapes.takes(self.call.structure, "whole operators"),
+                early=self.cache.shapes.takes(self.call.structure, "early stores"),
             )
         except core.Diverged:
             raise
@@ -565,6 +568,10 @@ class Attempt:
             return self.cache.refusals.forget(self.key)
         if recorded.failed_in_operator and self.cache.shapes.take(structure, "whole operators"):
             # The next recording does not look into their kernels.
+            self.cache.traces.drop(key)
+            return self.cache.refusals.forget(self.key)
+        written_over = recorded.may_store_early and recorded.reason_code in _WRITES_OVER
+        if written_over and self.cache.shapes.take(structure, "early stores"):
             self.cache.traces.drop(key)
             return self.cache.refusals.forget(self.key)
         # Anything else may be state that is made when it is first asked for.

@@ -60,6 +60,7 @@ class Recorded:
     failed_in_block: bool = False
     failed_in_operator: bool = False
     failed_behind_change: bool = False
+    may_store_early: bool = False
     turned: int = 0
     phases: Phases = _NO_PHASES
 
@@ -116,6 +117,7 @@ def record(
     blocks: bool = False,
     turns: bool = False,
     whole_operators: bool = False,
+    early: bool = False,
 ) -> Recorded:
     """Run `function(*args, **kwargs)` once, as eager would, and record it.
 
@@ -136,7 +138,7 @@ def record(
 
     With `blocks` what activation checkpointing calls is watched, and may get a flat form. With `turns` places
     in state may hold None and something else by turns. With `whole_operators` operators that run Python
-    are steps.
+    are steps. With `early` attributes are set by steps, where the function sets them.
     """
     start = perf_counter()
     arrays.know_scipy()
@@ -150,6 +152,8 @@ def record(
             recording.watch_blocks()
         if turns:
             recording.keep_turns()
+        if early:
+            recording.store_early()
         if whole_operators:
             recording.take_operators_whole()
         recording.ignore("print" in ignore, "logging" in ignore)
@@ -187,6 +191,7 @@ def record(
             failed_in_block=recording.failed_in_block,
             failed_in_operator=recording.failed_in_operator,
             failed_behind_change=recording.failed_behind_change,
+            may_store_early=recording.may_store_early,
             turned=recording.turned,
             phases=phases,
         )

@@ -205,7 +205,7 @@ class _Lru(cachetools.Cache[int, Trace]):
 
 
 # See `Shapes.take`.
-Way = Literal["anew", "whole operators"]
+Way = Literal["anew", "whole operators", "early stores"]
 
 
 @dataclass
@@ -340,7 +340,8 @@ class Shapes:
 
         "anew": what was recorded is dropped, once, since an operator that is a step has changed Python state
         when it was recorded: torch makes some at its first call. "whole operators": operators with kernels in
-        Python are steps, since what these do could not be recorded.
+        Python are steps, since what these do could not be recorded. "early stores": attributes are set by
+        steps, where the function sets them, since a hook has set one, too.
 
         >>> shapes = Shapes()
         >>> [shapes.take(b"f32[?]", "anew") for _ in range(2)]

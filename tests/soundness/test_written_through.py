@@ -290,7 +290,7 @@ def asked_behind(trace, ask):
 ASKED = {
     "copied": lambda box: copy.copy(box).number,
     "all": lambda box: sorted(vars(box).items(), key=str)[0],
-    "text": lambda box: "%(number)s" % vars(box),
+    "text": lambda box: "{number}".format(**vars(box)),
     "looked up": lambda box: operator.attrgetter("number")(box),
     "handed on": lambda box: list(map(operator.attrgetter("number"), [box])),
     "sorted": lambda box: sorted([box, box], key=lambda one: -one.number)[0].number,

@@ -109,6 +109,10 @@ class Recording {
   bool has_watched() const { return blocks_ != nullptr; }
   // Whether what it has seen there is why it has failed.
   bool failed_in_block() const { return recorder_.failed_in_block(); }
+  // Attributes are set where the function sets them, by steps.
+  void store_early() { observer_.store_early(); }
+  // Whether the function has set any that a step may set.
+  bool may_store_early() const { return observer_.may_store_early(); }
   // An operator with a kernel in Python is a step, and not what that kernel comes to.
   void take_operators_whole() { observer_.take_operators_whole(); }
   // Whether what such a kernel does is why it has failed.

@@ -111,11 +111,12 @@ void Instructions::dispatch(Frame f, const Operation& operation, CodeFacts* fact
     case Action::ReadsAttribute:
       if (asks_whether_history(f, first, f.name(operation.name)))
         return calls_->ask_for_none(first, f.name(operation.name));
-      return calls_->read_attribute_again(first, f.name(operation.name));
+      return calls_->read_on_stack(f.place(operation.first), f.name(operation.name));
     case Action::ImportsAttribute:
       return calls_->read_attribute(first, f.name(operation.name));
     case Action::SetsAttribute:
-      return writes_->write_attribute(first, f.name(operation.name), second);
+      return writes_->set_attribute(f.place(operation.first), f.name(operation.name),
+                                    operation.second ? f.place(operation.second) : nullptr);
     case Action::GetsItem:
       return protocols_->read_item(first, second);
     case Action::SetsItem:

@@ -61,6 +61,8 @@ class Observer {
 
   // A handle of a hook that the call has set on a tensor.
   void know_handle(PyObject* handle) { whole_calls_.know_handle(handle); }
+  void store_early() { early_.begin(); }
+  bool may_store_early() const { return early_.has_any(); }
   void take_operators_whole() { whole_calls_.take_operators_whole(); }
 
   // The guard node through which `object` is reached, or -1.
@@ -122,6 +124,7 @@ class Observer {
   ClassReads classes_;
   LiveLists lists_;
   LateReads late_;
+  EarlyStores early_;
   DrawnEntries drawn_;
   CachedEntries cached_;
   ContainerReads containers_;

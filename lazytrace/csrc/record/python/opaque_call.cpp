@@ -607,6 +607,7 @@ void OpaqueCall::add(PyObject* result) {
   bool changes = step_->free && !step_->watched && !step_->pure;
   std::vector<py::object> kept = changes ? around_.provenance->handed_on() : std::vector<py::object>();
   judge_parts(result);
+  if (step_->python) around_.provenance->doubt_placed();
   if (step_->free)
     step_->turn =
         around_.provenance->note_behind(around_.provenance->touch_changed(std::exchange(read_before_, {})));
@@ -628,9 +629,9 @@ void OpaqueCall::add(PyObject* result) {
   // What it has made and left to nobody is nothing that code behind it could come to. What C code has changed
   // without an instruction that shows it has been noted by now.
   const bool touched = touched_before != around_.provenance->touched_count();
-  step_->touches = touched && around_.provenance->left_touched(touched_, [result](PyObject* object) {
-    return is_memory_of_result(object, result);
-  });
+  step_->touches = touched && !shows_touched_ &&
+                   around_.provenance->left_touched(
+                       touched_, [result](PyObject* object) { return is_memory_of_result(object, result); });
   step_->confuses = touched && around_.provenance->touched_what_was_read();
   if (step_->watched) step_->answers = recorder->take_answers();
   step_->touches |= step_->watched;  // a function that runs again has no guards for what is read there

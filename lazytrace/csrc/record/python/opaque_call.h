@@ -55,6 +55,8 @@ class OpaqueCall {
   void reads_late(const std::string& where) { step_->late = true, step_->name += where; }
   // It is this custom function of autograd, whose code comes to operators alone.
   void is_pure(PyObject* function) { step_->pure = function; }
+  // What it changes a function that runs again knows, too.
+  void shows_what_it_touches() { shows_touched_ = true; }
   // Its Python code is watched (WatchedBlocks); this comes to custom functions of autograd, and to what is
   // found in these registers.
   void watch();
@@ -125,6 +127,7 @@ class OpaqueCall {
   bool varies_ = false;                   // see varies()
   std::unordered_set<PyObject*> hidden_;  // containers that watched code must not ask, which the writes hold
   bool paused_ = true;
+  bool shows_touched_ = false;
 };
 
 }  // namespace lazytrace

@@ -304,6 +304,7 @@ bool Provenance::is_looked_into(int node) const {
 }
 
 bool Provenance::touched_what_was_read() const {
+  if (replaced_what_was_read_) return true;
   auto was_read = [&](const auto& one) {
     return std::any_of(asked_.begin(), asked_.end(),
                        [&](const auto& question) { return question.second == one.second.ptr(); });
@@ -584,16 +585,17 @@ bool Provenance::may_adopt(PyObject* container) const {
 
 // A function that runs again has another one: it goes on with that of the replay, which stands in its
 // variables from then on.
-PyObject* Provenance::adopt(PyObject* container) {
+PyObject* Provenance::adopt(PyObject* container, PyObject** place) {
   auto adopted = py::reinterpret_borrow<py::object>(container);
   VariablesWith variables(container, below_);
-  bool alone = variables.count() == Py_REFCNT(container) - 1;
+  bool alone = variables.count() + (place ? 1 : 0) == Py_REFCNT(container) - 1;
   if (recorder_->feeding()) {
     py::object made = recorder_->made_anew(static_cast<size_t>(made_anew_));
     if (!alone || !made || !Py_IS_TYPE(made.ptr(), Py_TYPE(container)))
       recorder_->diverge("a " + type_name(container) + " that a step fills");
     hold(container);
     variables.put(made.ptr());
+    if (place) Py_SETREF(*place, Py_NewRef(made.ptr()));
     adopted = std::move(made);
   } else if (!alone) {
     recorder_->end_resuming("it hands on a " + type_name(container) + " of its own");
@@ -774,7 +776,50 @@ bool Provenance::fails_for_hidden(PyObject* container) const {
   return true;
 }
 
+namespace {
+PyObject* namespace_of(PyObject* object) {
+  if (PyType_Check(object) || PyModule_Check(object)) return nullptr;
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  return dict ? *dict : nullptr;
+}
+}  // namespace
+
+void Provenance::place(PyObject* dict, PyObject* name, PyObject* value) {
+  placed_.push_back(
+      {dict, py::reinterpret_borrow<py::object>(name), py::reinterpret_borrow<py::object>(value)});
+}
+
+void Provenance::note_late_read(PyObject* container, PyObject* name) {
+  placed_.push_back(
+      {container, py::reinterpret_borrow<py::object>(name ? name : Py_None), {}, true, false, true});
+}
+
+Provenance::PlacedHow Provenance::is_placed(PyObject* dict, PyObject* name, py::object* value) {
+  for (Placed& one : placed_) {
+    if (one.dict != dict || one.late || !is_text(name, one.name.ptr())) continue;
+    one.read = true;
+    *value = one.value;
+    return one.doubted ? PlacedHow::Maybe : PlacedHow::Surely;
+  }
+  return PlacedHow::Not;
+}
+
+// Null for all names.
+void Provenance::replace_placed(PyObject* object, PyObject* name) {
+  if (placed_.empty()) return;
+  PyObject* dict = namespace_of(object);
+  auto is_it = [&](const Placed& one) {
+    bool all = !name || one.name.is_none();
+    return (one.dict == object || one.dict == dict) && (all || is_text(name, one.name.ptr()));
+  };
+  for (const Placed& one : placed_) replaced_what_was_read_ |= one.read && is_it(one);
+  auto kept = std::remove_if(placed_.begin(), placed_.end(), is_it);
+  touched_again_ += kept != placed_.end();
+  placed_.erase(kept, placed_.end());
+}
+
 void Provenance::touch(PyObject* object) {
+  replace_placed(object, nullptr);
   if (TouchedNames* known = touched_in_.find(object)) known->all = true;
   if (touched_.count(object)) return;
   if (known(object) >= 0) hold(object);
@@ -787,17 +832,10 @@ bool Provenance::TouchedNames::has(PyObject* name) const {
   return all || !PyUnicode_CheckExact(name) || std::any_of(names.begin(), names.end(), is_it);
 }
 
-namespace {
-PyObject* namespace_of(PyObject* object) {
-  if (PyType_Check(object) || PyModule_Check(object)) return nullptr;
-  PyObject** dict = _PyObject_GetDictPtr(object);
-  return dict ? *dict : nullptr;
-}
-}  // namespace
-
 void Provenance::touch_attribute(PyObject* object, PyObject* name) {
   PyObject* dict = namespace_of(object);
   if (!dict) return touch(object);
+  replace_placed(object, name);
   TouchedNames* known = touched_in_.find(dict);
   bool there = touched_.count(dict);  // or it is another one at the address of one that has gone
   if (!known && there) return;
@@ -807,7 +845,9 @@ void Provenance::touch_attribute(PyObject* object, PyObject* name) {
     touched_in_[dict] = TouchedNames{object, {}, false};
     known = touched_in_.find(dict);
   }
-  if (!known->has(name)) known->names.push_back(py::reinterpret_borrow<py::object>(name));
+  if (known->has(name)) return;
+  known->names.push_back(py::reinterpret_borrow<py::object>(name));
+  touched_again_ += there && this->known(object) >= 0;
 }
 
 bool Provenance::is_written(PyObject* object) const {

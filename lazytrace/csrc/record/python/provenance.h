@@ -75,7 +75,8 @@ class Provenance {
   // then on, made by each check of the guards: all steps of a replay share that, and it may leave the call.
   // What is that now, borrowed.
   bool may_adopt(PyObject* container) const;
-  PyObject* adopt(PyObject* container);
+  // `place`: where it lies on the stack, if nothing else has it.
+  PyObject* adopt(PyObject* container, PyObject** place = nullptr);
   bool is_adopted(PyObject* object) const;
   // Whether steps have left one of them as it was which the function has written to or looked into, as it
   // could not if they had changed it. They may do so at another call.
@@ -238,6 +239,18 @@ class Provenance {
   // One attribute of an object, which says nothing of the others.
   void touch_attribute(PyObject* object, PyObject* name);
   bool touched_attribute(PyObject* object, PyObject* name) const;
+  // An entry of a namespace that a step has set, which has touched it.
+  void place(PyObject* dict, PyObject* name, PyObject* value);
+  // It, or all that a list or dict holds, was read by a step: a function that runs again must find it there.
+  void note_late_read(PyObject* container, PyObject* name);
+  // Whether it lies there still: for sure, or as long as the Python code of the steps since then does not set
+  // it in another call. `value`: what was set.
+  enum class PlacedHow : uint8_t { Not, Maybe, Surely };
+  PlacedHow is_placed(PyObject* dict, PyObject* name, py::object* value);
+  // A step that runs Python code comes next.
+  void doubt_placed() {
+    for (Placed& one : placed_) one.doubted = true;
+  }
   // Whether it may have changed in anything but attributes of known names.
   bool touched_beyond_names(PyObject* object) const;
   // One entry of a dict, which may be the namespace of an object.
@@ -289,12 +302,12 @@ class Provenance {
   bool untouched() const {
     return touched_.empty() && touched_names_.empty() && state_.empty() && hidden_.empty();
   }
-  size_t touched_count() const { return touched_.added() + touched_names_.size() + touched_unseen_; }
+  size_t touched_count() const { return touched_.added() + touched_otherwise(); }
   // How much that is, and whether of what was written to since then anything is there still.
   struct TouchedSoFar {
     size_t objects = 0, others = 0;
   };
-  TouchedSoFar touched_so_far() const { return {touched_.added(), touched_names_.size() + touched_unseen_}; }
+  TouchedSoFar touched_so_far() const { return {touched_.added(), touched_otherwise()}; }
   bool left_touched(const TouchedSoFar& since, const std::function<bool(PyObject*)>& goes_with_result) const {
     return touched_so_far().others != since.others ||
            touched_.any_left_since(since.objects, goes_with_result);
@@ -351,6 +364,7 @@ class Provenance {
     given_.clear();
     kept_cells_.clear();
     adopted_.clear();
+    placed_.clear();
     tree_->let_go_of_made();
     recorder_->let_go();
     if (call_) call_->let_go();
@@ -487,7 +501,8 @@ class Provenance {
   std::vector<PyObject*> hidden_;                               // the writes hold them
   std::string hidden_from_;                                     // the name of the step
   std::vector<std::pair<py::object, py::object>> handle_keys_;  // (dict, key)
-  size_t touched_unseen_ = 0;
+  size_t touched_unseen_ = 0, touched_again_ = 0;
+  size_t touched_otherwise() const { return touched_names_.size() + touched_unseen_ + touched_again_; }
   std::string behind_destructor_;
   struct LeftBehind {
     int node, turn;
@@ -502,6 +517,15 @@ class Provenance {
   };
   std::vector<Shared>
       shared_;  // namespaces that others hold, too, and the first object that was found to have it
+  struct Placed {
+    PyObject* dict;   // held by its object
+    py::object name;  // None for all
+    py::object value;
+    bool read = false, doubted = false, late = false;
+  };
+  std::vector<Placed> placed_;
+  bool replaced_what_was_read_ = false;
+  void replace_placed(PyObject* object, PyObject* name);
   std::vector<std::pair<py::object, py::object>> touched_names_;  // of classes
   std::vector<PyObject*> roots_, inputs_;                         // held_ keeps them
   Call* call_ = nullptr;                                          // that they are of

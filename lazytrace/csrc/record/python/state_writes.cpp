@@ -313,6 +313,7 @@ void StateWrites::delete_in_namespace(PyObject* object, PyObject* name, Wording 
 // An entry of the instance __dict__.
 void StateWrites::write_in_namespace(PyObject* object, PyObject* name, PyObject* value, Wording what) {
   if (!value) return delete_in_namespace(object, name, what);
+  if (early_->store(object, name, value)) return;
   PyObject** dict = _PyObject_GetDictPtr(object);
   if (provenance_->touched_attribute(object, name)) return write(object, what);
   PyObject* before = PyDict_GetItemWithError(*dict, name);
@@ -360,6 +361,11 @@ bool StateWrites::leave_to_descriptor(PyObject* object, PyObject* name, PyObject
   if (!shows_itself(descriptor, sets)) return false;
   classes_->read_special(descriptor, sets);
   return true;
+}
+
+void StateWrites::set_attribute(PyObject** object, PyObject* name, PyObject** value) {
+  EarlyStores::Stack stack(early_, object, value);
+  write_attribute(*object, name, value ? *value : nullptr);
 }
 
 void StateWrites::write_attribute(PyObject* object, PyObject* name, PyObject* value) {

@@ -4,6 +4,7 @@
 #include "cpython/frame.h"
 #include "program/effects.h"
 #include "record/operators/recorder.h"
+#include "record/python/early_stores.h"
 #include "record/python/exchange.h"
 #include "record/python/gradients.h"
 #include "record/python/provenance.h"
@@ -20,7 +21,7 @@ class StateWrites {
  public:
   StateWrites(Recorder* recorder, GuardTree* tree, Exchange* exchange, Provenance* provenance, Writes* log,
               ClassReads* classes, LiveLists* lists, ContainerReads* containers, NameReads* names,
-              Consumption* consumption, Gradients* gradients)
+              Consumption* consumption, Gradients* gradients, EarlyStores* early)
       : recorder_(recorder),
         tree_(tree),
         exchange_(exchange),
@@ -31,7 +32,8 @@ class StateWrites {
         containers_(containers),
         names_(names),
         consumption_(consumption),
-        gradients_(gradients) {}
+        gradients_(gradients),
+        early_(early) {}
 
   // A write that no replay can make.
   void write(PyObject* object, Wording what);
@@ -54,6 +56,8 @@ class StateWrites {
   // container[key] = value with an int that is followed for a key, which becomes a plain one: it is followed
   // still. False where it must be read.
   bool write_entry(PyObject* container, PyObject** key, PyObject* value);
+  // What an instruction does with an object on the stack, and with another one, or none.
+  void set_attribute(PyObject** object, PyObject* name, PyObject** value);
   // `value`: null where it is deleted.
   void write_attribute(PyObject* object, PyObject* name, PyObject* value);
   // What object.__setattr__ writes; null: what object.__delattr__ takes away.
@@ -128,6 +132,7 @@ class StateWrites {
   NameReads* names_;
   Consumption* consumption_;
   Gradients* gradients_;
+  EarlyStores* early_;
   std::vector<Effect> written_;
   bool keeps_turns_ = false;
   Turn turn_ = Turn::None;

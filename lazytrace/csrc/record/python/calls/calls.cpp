@@ -173,6 +173,11 @@ void Calls::read_attribute_again(PyObject* object, PyObject* name) {
   call_fallback(attributes_->read_attribute_again(object, name), object, name);
 }
 
+void Calls::read_on_stack(PyObject** object, PyObject* name) {
+  LateReads::Stack stack(attributes_->late(), object);
+  read_attribute_again(*object, name);
+}
+
 void Calls::ask_for_none(PyObject* object, PyObject* name) {
   AttributeReads::AskedForNone here(attributes_);
   read_attribute(object, name);

@@ -45,6 +45,8 @@ class Calls {
   // Reads of an attribute, with the call that may stand behind it.
   void read_attribute(PyObject* object, PyObject* name);
   void read_attribute_again(PyObject* object, PyObject* name);
+  // What an instruction does with an object on the stack.
+  void read_on_stack(PyObject** object, PyObject* name);
   // One that is compared with None, and seen by nothing else.
   void ask_for_none(PyObject* object, PyObject* name);
   // `case [...]` and `case {...}`.

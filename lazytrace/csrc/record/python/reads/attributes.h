@@ -56,6 +56,8 @@ class AttributeReads {
     bool* asked_;
   };
 
+  LateReads* late() const { return late_; }
+
  private:
   void read_way_to_written(PyObject* object, PyObject* dict);
   PyObject* read_instance(PyObject* object, PyObject* name, PyObject* descriptor);

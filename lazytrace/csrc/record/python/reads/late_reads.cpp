@@ -5,7 +5,7 @@
 namespace lazytrace {
 
 namespace {
-enum Which : int { kEntry, kAttribute, kWhole, kSlot };
+enum Which : int { kEntry, kAttribute, kWhole, kSlot, kStill };
 
 // Where there is nothing: not a value that anybody keeps.
 PyObject* nothing() { return Py_NewRef(Py_Ellipsis); }
@@ -45,17 +45,29 @@ PyObject* find_again(PyObject*, PyObject* args) {
   return PyArg_UnpackTuple(args, "read_again", 1, 2, &object, &key) ? find(which, object, key) : nullptr;
 }
 
+PyObject* holds_still(PyObject*, PyObject* args) {
+  PyObject *object, *name, *held;
+  if (!PyArg_UnpackTuple(args, "holds_still", 3, 3, &object, &name, &held)) return nullptr;
+  return PyBool_FromLong(entry_of_namespace(object, name) == held);
+}
+
 // What the steps call, for as long as the process.
 PyObject* function_of(int which) {
   static PyMethodDef methods[] = {{"read_entry_again", find_again<kEntry>, METH_VARARGS, nullptr},
                                   {"read_attribute_again", find_again<kAttribute>, METH_VARARGS, nullptr},
                                   {"read_contents_again", find_again<kWhole>, METH_VARARGS, nullptr},
-                                  {"read_slot_again", find_again<kSlot>, METH_VARARGS, nullptr}};
+                                  {"read_slot_again", find_again<kSlot>, METH_VARARGS, nullptr},
+                                  {"holds_still", holds_still, METH_VARARGS, nullptr}};
   static PyObject* const functions[] = {PyCFunction_New(&methods[kEntry], self_of_steps()),
                                         PyCFunction_New(&methods[kAttribute], self_of_steps()),
                                         PyCFunction_New(&methods[kWhole], self_of_steps()),
-                                        PyCFunction_New(&methods[kSlot], self_of_steps())};
+                                        PyCFunction_New(&methods[kSlot], self_of_steps()),
+                                        PyCFunction_New(&methods[kStill], self_of_steps())};
   return functions[which];
+}
+
+std::string name_of(int which) {
+  return reinterpret_cast<PyCFunctionObject*>(function_of(which))->m_ml->ml_name;
 }
 
 bool is_plain_int_or_float(PyObject* value) { return PyLong_CheckExact(value) || PyFloat_CheckExact(value); }
@@ -100,24 +112,27 @@ bool LateReads::has_changed(PyObject* object, PyObject* written, PyObject* key) 
   return recorder->takes_steps();
 }
 
+std::string LateReads::where_is(int which, PyObject* object, PyObject* key) const {
+  if (which != kAttribute && which != kSlot) return "";
+  return " " + around_->provenance->path_of(object) + "." + text_of(key);
+}
+
 bool LateReads::read(int which, PyObject* object, PyObject* key) {
   Recorder* recorder = around_->recorder;
   PyObject* function = function_of(which);
   auto found = py::reinterpret_steal<py::object>(find(which, object, key));
   if (!found) throw py::error_already_set();
   // Which one it is: others are read by themselves.
-  std::string where = which == kAttribute || which == kSlot
-                          ? " " + around_->provenance->path_of(object) + "." + text_of(key)
-                          : "";
+  std::string where = where_is(which, object, key);
   bool fed = recorder->feeding();
   bool number = is_plain_int_or_float(found.ptr());
   if (fed) {
     // Python reads it by itself: it must be what the replay has found there.
-    if (!recorder->expects(reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name + where))
-      return false;
+    if (!recorder->expects(name_of(which) + where)) return false;
     py::object given = recorder->fed_value();
     bool same = given.is(found) || (is_immutable(found.ptr()) && same_immutable(found.ptr(), given.ptr()));
-    if (!same && which != kWhole) return false;
+    bool shown = !same && which == kAttribute && show(object, key, given.ptr());
+    if (!same && !shown && which != kWhole) return false;
     found = given;
   } else if (!can_give(which, found.ptr()) && !(number && recorder->numbers())) {
     return false;
@@ -129,6 +144,9 @@ bool LateReads::read(int which, PyObject* object, PyObject* key) {
   call.reads_late(where);
   if (number) call.gives_numbers();
   call.finish(found.ptr());
+  bool attribute = which == kAttribute || which == kSlot;
+  PyObject** dict = attribute ? _PyObject_GetDictPtr(object) : nullptr;
+  around_->provenance->note_late_read(dict && *dict ? *dict : object, key);
   if (number && !recorder->stopped()) around_->exchange->expect(found.ptr(), call.numbers());
   return true;
 }
@@ -140,10 +158,53 @@ bool LateReads::read_entry(PyObject* container, PyObject* key) {
   return has_changed(container, container, key) && read(kEntry, container, key);
 }
 
+// What an instruction of a function that runs again finds there, though later steps have set something else.
+bool LateReads::show(PyObject* object, PyObject* name, PyObject* value) const {
+  if (!shown_at_ || *shown_at_ != object) return false;
+  static PyObject* const kind =
+      py::object(py::module_::import("types").attr("SimpleNamespace")).release().ptr();
+  PyObject* instead = PyObject_CallNoArgs(kind);
+  if (!instead) throw py::error_already_set();
+  Py_SETREF(*shown_at_, instead);
+  if (PyObject_SetAttr(instead, name, value) < 0) throw py::error_already_set();
+  return true;
+}
+
+// What the function itself has set by a step (EarlyStores). A list or dict of its own that steps may fill
+// cannot be given by one: that it lies there still is asked.
+bool LateReads::read_placed(PyObject* object, PyObject* dict, PyObject* name) {
+  Recorder* recorder = around_->recorder;
+  Provenance* provenance = around_->provenance;
+  if (recorder->stopped() || provenance->known(object) < 0) return false;
+  py::object value;
+  Provenance::PlacedHow how = provenance->is_placed(dict, name, &value);
+  bool fed = recorder->feeding(), sure = how == Provenance::PlacedHow::Surely;
+  if (how == Provenance::PlacedHow::Not) return false;
+  if (!sure && (!provenance->is_adopted(value.ptr()) || !recorder->takes_steps())) return false;
+  PyObject* held = PyDict_GetItemWithError(dict, name);
+  bool there = value.is(py::handle(held));
+  if (!sure) {
+    std::string where = where_is(kAttribute, object, name);
+    if (fed) {
+      if (!recorder->expects(name_of(kStill) + where)) return false;
+      there = recorder->fed_value().ptr() == Py_True;
+    }
+    auto args = py::make_tuple(py::handle(object), py::handle(name), value);
+    OpaqueCall call(*around_, function_of(kStill), "", args.ptr(), nullptr, false, true);
+    call.reads_late(where);
+    call.finish(there ? Py_True : Py_False);
+    if (!there) return false;
+  }
+  if (fed && !value.is(py::handle(held)) && !show(object, name, value.ptr()))
+    recorder->diverge("an attribute that a later step has set");
+  return true;
+}
+
 bool LateReads::read_attribute(PyObject* object, PyObject* name) {
   PyObject** dict = _PyObject_GetDictPtr(object);
   if (!dict || !*dict || !PyDict_CheckExact(*dict) || !PyUnicode_CheckExact(name)) return false;
   if (PyType_Check(object) || PyModule_Check(object)) return false;
+  if (read_placed(object, *dict, name)) return true;
   return has_changed(object, *dict, name) && read(kAttribute, object, name);
 }
 

@@ -15,6 +15,18 @@ class LateReads {
  public:
   explicit LateReads(const Surroundings* around) : around_(around) {}
 
+  // Where an instruction has the object that it reads an attribute of, for as long as this lives.
+  class Stack {
+   public:
+    Stack(LateReads* reads, PyObject** object) : reads_(reads) { reads->shown_at_ = object; }
+    ~Stack() { reads_->shown_at_ = nullptr; }
+    Stack(const Stack&) = delete;
+    Stack& operator=(const Stack&) = delete;
+
+   private:
+    LateReads* reads_;
+  };
+
   // Each is false where guards say what was read: nothing has changed it, or it is nothing that a step can
   // give. An entry of a dict or a list:
   bool read_entry(PyObject* container, PyObject* key);
@@ -28,9 +40,13 @@ class LateReads {
  private:
   // `written`: the namespace of an object, or the container itself. `key`: null for all that it holds.
   bool has_changed(PyObject* object, PyObject* written, PyObject* key) const;
+  bool show(PyObject* object, PyObject* name, PyObject* value) const;
+  bool read_placed(PyObject* object, PyObject* dict, PyObject* name);
+  std::string where_is(int which, PyObject* object, PyObject* key) const;
   bool read(int which, PyObject* object, PyObject* key);
 
   const Surroundings* around_;
+  PyObject** shown_at_ = nullptr;
 };
 
 }  // namespace lazytrace

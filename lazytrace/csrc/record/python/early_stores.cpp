@@ -1,0 +1,87 @@
+#include "record/python/early_stores.h"
+
+#include "cpython/ends.h"
+#include "cpython/frame.h"
+#include "cpython/objects.h"
+#include "cpython/text_carrier.h"
+#include "record/python/code_facts.h"
+
+namespace lazytrace {
+
+namespace {
+PyObject* set_attribute(PyObject*, PyObject* args) {
+  PyObject *object, *name, *value;
+  if (!PyArg_UnpackTuple(args, "set_attribute", 3, 3, &object, &name, &value)) return nullptr;
+  if (PyObject_GenericSetAttr(object, name, value) < 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
+// What the steps call, for as long as the process.
+PyObject* function() {
+  static PyMethodDef method{"set_attribute", set_attribute, METH_VARARGS, nullptr};
+  static PyObject* const made = PyCFunction_New(&method, self_of_steps());
+  return made;
+}
+
+// What the instruction changes is nothing that anybody keeps.
+void turn_aside(PyObject** place) {
+  static PyObject* const kind =
+      py::object(py::module_::import("types").attr("SimpleNamespace")).release().ptr();
+  PyObject* instead = PyObject_CallNoArgs(kind);
+  if (!instead) throw py::error_already_set();
+  Py_SETREF(*place, instead);
+}
+
+bool changes_at_each_call(PyObject* value) {
+  return is_followed(value) || PyLong_CheckExact(value) || PyFloat_CheckExact(value);
+}
+}  // namespace
+
+// A new list or dict that lies on the stack alone, with nothing in it: each replay makes another.
+bool EarlyStores::may_adopt(PyObject* value) const {
+  bool empty = PyList_CheckExact(value) ? PyList_GET_SIZE(value) == 0
+                                        : PyDict_CheckExact(value) && PyDict_GET_SIZE(value) == 0;
+  return empty && Py_REFCNT(value) == 1 && around_->provenance->may_adopt(value);
+}
+
+bool EarlyStores::may_store(PyObject* object, PyObject* dict, PyObject* name, PyObject* value) const {
+  Recorder* recorder = around_->recorder;
+  if (!value_ || *object_ != object || *value_ != value) return false;
+  if (recorder->stopped() || recorder->inside_operator() || recorder->in_block()) return false;
+  const Provenance* provenance = around_->provenance;
+  if (provenance->known(object) < 0 || provenance->is_fresh(object)) return false;
+  // What torch keeps of its own no hook of the user's sets.
+  if (code_flags(Frame::current().code()) & kTorchs) return false;
+  // Numbers that change at each call are followed as writes.
+  if (changes_at_each_call(value) && !provenance->touched_attribute(object, name)) return false;
+  bool plain = is_tensor(value) || is_immutable(value) || may_adopt(value);
+  if (!plain || around_->writes->wrote(dict, name)) return false;
+  PyObject* before = PyDict_GetItemWithError(dict, name);
+  if (before && runs_code_at_its_end(before)) return false;
+  return recorder->takes_steps();
+}
+
+bool EarlyStores::store(PyObject* object, PyObject* name, PyObject* value) {
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  if (!dict || !*dict || !may_store(object, *dict, name, value)) return false;
+  has_any_ = true;
+  if (!active_) return false;
+  Recorder* recorder = around_->recorder;
+  Provenance* provenance = around_->provenance;
+  if (PyList_CheckExact(value) || PyDict_CheckExact(value)) value = provenance->adopt(value, value_);
+  bool fed = recorder->feeding();
+  if (fed) recorder->expect_opaque();
+  auto args = py::make_tuple(py::handle(object), py::handle(name), py::handle(value));
+  OpaqueCall call(*around_, function(), "", args.ptr(), nullptr, false, true);
+  call.has_effects();
+  call.is_told();
+  call.shows_what_it_touches();
+  provenance->touch_attribute(object, name);
+  provenance->place(*dict, name, value);
+  if (fed) recorder->fed_value();
+  call.finish(Py_None);
+  if (fed) turn_aside(object_);
+  return true;
+}
+
+}  // namespace lazytrace

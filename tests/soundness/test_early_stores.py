@@ -1,0 +1,399 @@
+"""Attributes that the function sets, and what a hook sets while a pass runs: who was last shows at the end.
+
+Class activation maps do so: they forget the gradient of the call before, and a hook keeps the next one.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from lazytrace import opaque
+from tests.soundness.runner import Cases, agree, call, check
+
+cases = Cases()
+
+
+def images(count=9):
+    return [torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(i)) for i in range(count)]
+
+
+class Map:
+    """Of the last layer but one."""
+
+    def __init__(self):
+        self.net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 5))
+        with torch.no_grad():
+            for parameter in self.net.parameters():
+                parameter.copy_(torch.linspace(-0.5, 0.6, parameter.numel()).view_as(parameter))
+        self.gradient = self.output = None
+        self.hook()
+
+    def hook(self):
+        self.net[0].register_forward_hook(self.keep_output)
+        self.net[0].register_full_backward_hook(self.keep_gradient)
+
+    def keep_output(self, module, args, output):
+        self.output = output
+
+    def keep_gradient(self, module, into, out_of):
+        self.gradient = out_of[0]
+
+    def forget(self):
+        self.gradient = None
+        self.output = None
+
+    def run(self, x):
+        self.net.zero_grad()
+        scores = self.net(x)
+        scores[:, 1].sum().backward()
+        return scores
+
+    def __call__(self, x):
+        self.forget()
+        self.run(x)
+        weights = self.gradient.mean((2, 3), keepdim=True)
+        return torch.relu((weights * self.output).sum(1)).detach()
+
+
+class OfTensorHooks(Map):
+    def hook(self):
+        self.net[0].register_forward_hook(self.keep_output)
+
+    def keep_output(self, module, args, output):
+        self.output = output.detach()
+        output.register_hook(self.keep)
+
+    def keep(self, gradient):
+        self.gradient = gradient
+
+
+class OfFunctions(OfTensorHooks):
+    def keep_output(self, module, args, output):
+        self.output = output
+        output.register_hook(lambda gradient: self.keep(gradient))
+
+
+class OfLists(OfTensorHooks):
+    """What filled lists of old: the gradients of all layers that are asked for."""
+
+    def forget(self):
+        self.gradients = []
+        self.output = None
+
+    def keep(self, gradient):
+        self.gradients.append(gradient)
+
+    def __call__(self, x):
+        self.forget()
+        self.run(x)
+        weights = self.gradients[-1].mean((2, 3), keepdim=True)
+        return torch.relu((weights * self.output).sum(1)).detach()
+
+
+class OfDicts(OfTensorHooks):
+    def forget(self):
+        self.kept = {}
+
+    def keep_output(self, module, args, output):
+        self.kept["output"] = output.detach()
+        output.register_hook(self.keep)
+
+    def keep(self, gradient):
+        self.kept["gradient"] = gradient
+
+    def __call__(self, x):
+        self.forget()
+        self.run(x)
+        weights = self.kept["gradient"].mean((2, 3), keepdim=True)
+        return torch.relu((weights * self.kept["output"]).sum(1)).detach()
+
+
+def mapped(trace, kind, between=None):
+    made = kind()
+    steps = [call(x) for x in images()]
+    if between:
+        steps.insert(5, lambda: between(made))
+    return trace(lambda x: made(x)), steps, lambda: {k: v for k, v in vars(made).items() if k != "net"}
+
+
+@pytest.mark.parametrize("kind", [Map, OfTensorHooks, OfFunctions, OfLists, OfDicts])
+def test_maps_that_forget_what_hooks_keep_are_replayed(kind):
+    check(lambda trace: mapped(trace, kind), hits=5)
+
+
+def put_something_else(made):
+    made.gradient, made.output = 7, [1]
+
+
+def take_away(made):
+    del made.gradient
+
+
+def put_a_slot_over_it(made):
+    made.__class__ = type(
+        "Other", (type(made),), {"gradient": property(lambda self: None, lambda self, v: None)}
+    )
+
+
+@pytest.mark.parametrize("between", [put_something_else, take_away])
+@pytest.mark.parametrize("kind", [Map, OfTensorHooks, OfFunctions])
+def test_what_is_there_before_the_call_is_written_over(kind, between):
+    check(lambda trace: mapped(trace, kind, between), hits=4)
+
+
+@pytest.mark.parametrize("kind", [Map, OfTensorHooks, OfFunctions])
+def test_a_property_is_put_over_it(kind):
+    def make(trace):
+        made = kind()
+        steps = [call(x) for x in images()]
+        steps[5:5] = [lambda: put_a_slot_over_it(made)]
+        return trace(lambda x: (made.forget(), made.run(x), made.gradient is None)[2]), steps
+
+    agree(make)
+
+
+class Kept:
+    """Holds what is set early, and by whom."""
+
+    def __init__(self):
+        self.one = self.other = None
+        self.count = 0
+
+
+def hooked(trace, body, hook, count=12):
+    kept = Kept()
+    w = torch.ones(3, requires_grad=True)
+
+    def fn(x):
+        return body(kept, x, w, lambda y: y.register_hook(lambda gradient: hook(kept, gradient)))
+
+    generator = torch.Generator().manual_seed(3)
+    steps = [call(torch.randn(3, generator=generator)) for _ in range(count)]
+    return trace(fn), steps, lambda: (vars(kept), w.grad)
+
+
+def keep(kept, gradient):
+    kept.one = gradient
+
+
+def keep_if_positive(kept, gradient):
+    kept.one = gradient if gradient.sum() > 0 else None
+
+
+def keep_where_positive(kept, gradient):
+    if gradient.sum() > 0:
+        kept.one = gradient
+
+
+def list_where_positive(kept, gradient):
+    if gradient.sum() > 0:
+        kept.one = [gradient, gradient]
+
+
+@cases(hits=4)
+def before_a_branch(trace):
+    def body(kept, x, w, hook):
+        kept.one = None
+        y = x * w
+        hook(y)
+        (y * x).sum().backward()
+        if y.sum() > 0:
+            kept.other = y.detach()
+            return kept.one * 2
+        return kept.one - 1
+
+    return hooked(trace, body, keep)
+
+
+@cases(hits=3)
+def behind_a_branch(trace):
+    def body(kept, x, w, hook):
+        y = x * w if x.sum() > 0 else x + w
+        kept.one = None
+        hook(y)
+        (y * x).sum().backward()
+        return kept.one * 2
+
+    return hooked(trace, body, keep)
+
+
+@cases(hits=3)
+def whose_hook_hangs_on_values(trace):
+    def body(kept, x, w, hook):
+        kept.one = None
+        y = x * w
+        hook(y)
+        (y * x).sum().backward()
+        return y.detach() if kept.one is None else kept.one * 2
+
+    return hooked(trace, body, keep_if_positive)
+
+
+@cases(hits=3)
+def whose_hook_sets_it_at_some_calls(trace):
+    """No guard says what it is, as the function has set it."""
+
+    def body(kept, x, w, hook):
+        kept.one = x
+        y = x * w
+        hook(y)
+        (y * x).sum().backward()
+        return kept.one * 2
+
+    return hooked(trace, body, keep_where_positive)
+
+
+@cases(hits=3)
+def a_list_that_a_hook_replaces_at_some_calls(trace):
+    def body(kept, x, w, hook):
+        kept.one = []
+        y = x * w
+        hook(y)
+        (y * x).sum().backward()
+        return y.detach() * len(kept.one) - 1
+
+    return hooked(trace, body, list_where_positive)
+
+
+@cases(hits=1)
+def read_before_a_step_that_sets_it_at_some_calls(trace):
+    def body(kept, x, w, hook):
+        kept.one = x
+        y = x * w + kept.one
+        hook(y)
+        (y * x).sum().backward()
+        if y.sum() > 1:
+            return kept.one * 2
+        return kept.one - 1
+
+    return hooked(trace, body, keep_where_positive)
+
+
+@cases(eager="where the function cannot be resumed")
+def read_before_a_hook_sets_it(trace):
+    """A function that runs again would find what the hook has set."""
+
+    def body(kept, x, w, hook):
+        kept.one = None
+        kept.other = x
+        y = x * w
+        if kept.one is None:
+            y = y * 2
+        hook(y)
+        y.sum().backward()
+        if y.sum() > 0:
+            return kept.one * 2, kept.other
+        return kept.one - 1, kept.other
+
+    return hooked(trace, body, keep_if_positive)
+
+
+@cases(eager="where the function cannot be resumed")
+def read_and_set_again(trace):
+    def body(kept, x, w, hook):
+        kept.one = None
+        y = x * w
+        hook(y)
+        y.sum().backward()
+        found = kept.one
+        kept.one = x * 2
+        if y.sum() > 0:
+            return found * 2
+        return found - 1
+
+    return hooked(trace, body, keep)
+
+
+@cases(hits=3)
+def raises_before_the_pass(trace):
+    def body(kept, x, w, hook):
+        kept.one = None
+        y = x * w
+        hook(y)
+        if x.sum() < -1:
+            raise ValueError("too little")
+        (y * x).sum().backward()
+        return kept.one * 2
+
+    return hooked(trace, body, keep)
+
+
+@cases(hits=3)
+def raises_behind_the_pass(trace):
+    def body(kept, x, w, hook):
+        kept.one = None
+        y = x * w
+        hook(y)
+        (y * x).sum().backward()
+        kept.other = kept.one
+        if x.sum() < -1:
+            raise ValueError("too little")
+        return kept.one * 2
+
+    return hooked(trace, body, keep)
+
+
+@cases(hits=5)
+def beside_what_is_counted(trace):
+    def body(kept, x, w, hook):
+        kept.one = None
+        kept.count += 1
+        y = x * w
+        hook(y)
+        (y * x).sum().backward()
+        return kept.one * kept.count
+
+    return hooked(trace, body, keep)
+
+
+@cases(hits=5)
+def set_once_more_at_the_end(trace):
+    def body(kept, x, w, hook):
+        kept.one = None
+        y = x * w
+        hook(y)
+        (y * x).sum().backward()
+        made = kept.one * 2
+        kept.one = None
+        return made
+
+    return hooked(trace, body, keep)
+
+
+@cases(hits=5)
+def by_an_opaque_function(trace):
+    kept = Kept()
+
+    @opaque
+    def note(y):
+        kept.one = y * 3
+
+    def fn(x):
+        kept.one = None
+        kept.other = x * 1
+        note(x)
+        return kept.one + kept.other
+
+    return trace(fn), [call(x[0, 0]) for x in images()], lambda: vars(kept)
+
+
+@cases(hits=4)
+def of_objects_that_are_swapped(trace):
+    all_kept, w = [Kept(), Kept()], torch.ones(3, requires_grad=True)
+
+    def fn(x, kept):
+        kept.one = None
+        y = x * w
+        y.register_hook(lambda gradient: keep(kept, gradient))
+        (y * x).sum().backward()
+        return kept.one * 2
+
+    steps = [call(torch.ones(3) * i, all_kept[i % 3 == 1]) for i in range(12)]
+    return trace(fn), steps, lambda: [vars(one) for one in all_kept]
+
+
+@cases.parametrize
+def test_early_stores(make, expected):
+    check(make, **expected)
