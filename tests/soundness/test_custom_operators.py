@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import types
 
@@ -14,6 +15,9 @@ from tests.soundness.runner import Cases, X, around, call, check
 
 cases = Cases()
 numbers = itertools.count()
+FILES = []
+COUNTS = []
+count = lazytrace.opaque(lambda: COUNTS.append(1))
 
 
 def define(body, mutates=(), schema=None):
@@ -24,6 +28,9 @@ def define(body, mutates=(), schema=None):
 
 def by_numpy(x: torch.Tensor, k: float = 2.0) -> torch.Tensor:
     return torch.from_numpy(np.tanh(x.detach().numpy()) * k)
+
+
+tanh_by_numpy = define(by_numpy)
 
 
 def differentiable():
@@ -522,7 +529,7 @@ def of_a_library_and_behind_a_write(trace):
     return trace(fn), [call(X() + k) for k in range(7)], lambda: (o.n, library.ns)
 
 
-@cases(hits=3, eager="of unknown origin")
+@cases(hits=3, eager="step-in-operator")
 def of_a_library_with_a_function_of_autograd(trace):
     library, op = library_operator(by_numpy, "(Tensor x, float k=2.0) -> Tensor")
 
@@ -546,6 +553,106 @@ def of_a_library_with_a_function_of_autograd(trace):
         return w.grad.clone()
 
     return trace(fn), [call(X() + k) for k in range(6)], lambda: (w, library.ns)
+
+
+def kernel_with_a_step(trace, body, key):
+    """A call of an operator with this kernel, behind a change and before a branch."""
+    library, op = library_operator(body, "(Tensor x) -> Tensor", key)
+    seen = torch.zeros(())
+
+    def fn(x):
+        seen.add_(1)
+        y = op(x * 1)
+        return y * 2 if y.sum() > 0 else y * 3
+
+    steps = [call(X() - 9 * (k // 2 % 2)) for k in range(10)]
+    return trace(fn), steps, lambda: (seen, library.ns)
+
+
+@cases(hits=2, eager="step-in-operator")
+def opaque_inside_a_kernel(trace):
+    COUNTS.clear()
+
+    def counted(x):
+        count()
+        return x * 2
+
+    fn, steps, kept = kernel_with_a_step(trace, counted, "CPU")
+    return fn, steps, lambda: (kept(), len(COUNTS))
+
+
+@cases(hits=6, eager="step-in-operator")
+def printed_inside_a_kernel(trace):
+    def printed(x):
+        print("kernel", file=FILES[-1])
+        return x * 2
+
+    FILES.append(io.StringIO())
+    fn, steps, kept = kernel_with_a_step(trace, printed, "CompositeImplicitAutograd")
+    return fn, steps, lambda: (kept(), FILES[-1].getvalue())
+
+
+@cases(hits=2, eager="step-in-operator")
+def function_of_autograd_inside_a_kernel(trace):
+    counts = []
+
+    class Counted(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            counts.append(1)
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * 2
+
+    def applied(x):
+        return Counted.apply(x)
+
+    fn, steps, kept = kernel_with_a_step(trace, applied, "Autograd")
+    return fn, steps, lambda: (kept(), list(counts))
+
+
+@cases(hits=6, eager="step-in-operator")
+def operator_inside_a_kernel(trace):
+    def handed_on(x):
+        return tanh_by_numpy(x)
+
+    return kernel_with_a_step(trace, handed_on, "CPU")
+
+
+@cases(hits=4)
+def data_inside_a_kernel_before_a_step(trace):
+    def bump(x):
+        x.data.add_(1)
+
+    def copied(x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    library, bumps = library_operator(bump, "(Tensor(a!) x) -> ()", "CompositeExplicitAutograd")
+    copies, buffer = define(copied), torch.zeros(2, 3)
+
+    def fn(x):
+        bumps(buffer[1])
+        y = copies(x)
+        return y * 2 if y.sum() > 2 else y * 3
+
+    return trace(fn), [call(X() + k % 2) for k in range(8)], lambda: (buffer, library.ns)
+
+
+@cases(hits=5, eager="calls .numpy() of a tensor")
+def data_of_an_array_before_a_branch(trace):
+    def bump(x):
+        x.numpy()[...] += 1
+
+    library, bumps = library_operator(bump, "(Tensor(a!) x) -> ()")
+    array = np.arange(3, dtype=np.float32)
+
+    def fn(x):
+        bumps(torch.from_numpy(array))
+        return x * 2 if x.sum() > 2 else x * 3
+
+    return trace(fn), [call(X() + k % 2) for k in range(8)], lambda: (array, library.ns)
 
 
 @cases.parametrize

@@ -29,6 +29,25 @@ def now_and_then():
     return [call(X() + (5 if i % 3 == 2 else 0)) for i in range(9)]
 
 
+@cases(hits=7, recordings=1)
+def attribute_whose_name_is_made(trace):
+    state = Holder(size=7.0)
+
+    def change(x):
+        setattr(state, "_".join(["found", "now"]), state.size)
+        return x * 2
+
+    change = opaque(trace, change)
+
+    def fn(x):
+        y = change(x)
+        return y * state.found_now
+
+    steps = [call(X())] * 2
+    changes = [lambda size=size: setattr(state, "size", size) for size in (8.0, 9.0, 7.0)]
+    return trace(fn), [*steps, *[step for one in changes for step in (one, *steps)]], lambda: state
+
+
 @cases(hits=5)
 def entry_of_a_dict(trace):
     seen = {"large": 0}

@@ -149,9 +149,9 @@ bool is_torch_class(PyTypeObject* type) {
   return text == "torch" || text.rfind("torch.", 0) == 0;
 }
 
-bool is_text(PyObject* v, PyObject* interned) {
-  if (v == interned || PyUnicode_CHECK_INTERNED(v)) return v == interned;
-  return PyUnicode_Compare(v, interned) == 0;
+bool is_text(PyObject* v, PyObject* other) {
+  if (v == other || (PyUnicode_CHECK_INTERNED(v) && PyUnicode_CHECK_INTERNED(other))) return v == other;
+  return PyUnicode_Compare(v, other) == 0;
 }
 
 bool is_torch_module(PyObject* v) {

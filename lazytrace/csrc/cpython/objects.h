@@ -72,8 +72,8 @@ bool handles_exception();
 std::string short_repr(PyObject* v);
 // The value of a str, "" for anything else.
 std::string text_of(PyObject* v);
-// Whether a str is the interned one, or has its text.
-bool is_text(PyObject* v, PyObject* interned);
+// Whether two texts are equal, either of which may have been made at run time.
+bool is_text(PyObject* v, PyObject* other);
 
 // A torch.Generator for a device, as its class makes it: a new reference, or null with an exception set.
 PyObject* new_generator(PyObject* device);

@@ -50,7 +50,10 @@ bool Feeder::reads(int id, const Number& number) const {
 const Step* Feeder::behind_reads(size_t reads) const {
   const auto& steps = resume_->program->steps;
   size_t at = at_;
-  for (; at <= resume_->step && steps[at].kind == Step::Kind::Read && reads > 0; --reads) ++at;
+  for (; at <= resume_->step; ++at) {
+    if (steps[at].kind == Step::Kind::Data) continue;
+    if (steps[at].kind != Step::Kind::Read || reads-- == 0) break;
+  }
   return at <= resume_->step ? &steps[at] : nullptr;
 }
 

@@ -25,7 +25,7 @@ class Feeder {
   bool at_exit() const { return at_ == resume_->step; }
   // How many steps have run already.
   size_t steps() const { return resume_->step + 1; }
-  // The next one behind at most so many that read numbers, or null.
+  // The next one behind at most so many that read numbers, and those that stand for `.data`, or null.
   const Step* behind_reads(size_t reads) const;
   // Whether an opaque one of this name has run from here on.
   bool comes_to(const std::string& name) const;

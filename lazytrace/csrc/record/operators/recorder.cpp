@@ -734,6 +734,9 @@ void Recorder::note_catching(const std::string& name, Step* step) {
 void Recorder::push(Step step) {
   static std::atomic<int64_t> serial{0};
   refuse_in_block();
+  // The operator that runs now is the step, and a replay would take this one once more.
+  if (inside_operator() && !failed())
+    fail(say(reason::StepInOperator, step.opaque ? step.opaque->name : "a step"));
   step.region = regions_.current();
   if (feeding()) {
     if (!feeding_.take_over(&step, numbers())) fail_to_resume(step);

@@ -213,10 +213,11 @@ class Recorder {
   // that were seen, and a replay tells apart what this call does.
   bool follows_way(const std::vector<at::Tensor>& roots, const std::vector<at::Tensor>& inputs);
 
-  // `source.data`, which makes a tensor behind the dispatcher, was read.
+  // `source.data`, which makes a tensor behind the dispatcher, was read. A kernel that does so is part of its
+  // operator, and does not run where the function runs again.
   void saw_data(const at::Tensor& source) {
     saw(source);
-    origins_.read_data(source);
+    if (!inside_operator()) origins_.read_data(source);
   }
   // A tensor that Python holds is looked at: of a resumed function it may be a copy of what it was fed.
   // Whether it has a register, or can be fetched.
