@@ -7,7 +7,7 @@ import dataclasses
 import torch
 
 import lazytrace
-from tests.soundness.runner import Cases, X, around, call, check
+from tests.soundness.runner import Cases, X, around, call, check, opaque
 
 cases = Cases()
 
@@ -272,6 +272,63 @@ def read_beside_another_of_its_name(trace):
         return make
 
     return trace(step), [*calls(3), change(5, 3), *calls(3), change(5, 7), *calls(3), change(7, 5), *calls(3)]
+
+
+class Falling:
+    """Looks elsewhere for what its slots do not hold."""
+
+    __slots__ = ("asked", "n", "t")
+
+    def __getattr__(self, name):
+        if name == "asked":
+            raise AttributeError(name)
+        self.asked = getattr(self, "asked", 0) + 1
+        return 3.0
+
+
+def changed_by_a_step(trace, name, value, other):
+    """A step that sets the slot at some calls only, and a function that has read it before."""
+    o = Falling()
+    setattr(o, name, value)
+
+    def sometimes(x):
+        if x.sum() > 8:
+            setattr(o, name, other)
+        return x * 2
+
+    sometimes = opaque(trace, sometimes)
+
+    def step(x):
+        x = sometimes(x * getattr(o, name))
+        return x * getattr(o, name)
+
+    def back(k):
+        return lambda: setattr(o, name, value + k)
+
+    rounds = [[back(k), call(X()), call(X()), call(X() + 9)] for k in (0, 1, 2, 3)]
+    return trace(step), [one for all in rounds for one in all], lambda: getattr(o, name)
+
+
+@cases(hits=2)
+def number_that_a_step_sets_in_a_class_with_getattr(trace):
+    return changed_by_a_step(trace, "n", 2, 5)
+
+
+@cases(hits=4)
+def tensor_that_a_step_sets_in_a_class_with_getattr(trace):
+    return changed_by_a_step(trace, "t", torch.ones(3), torch.full((3,), 4.0))
+
+
+@cases(hits=1)
+def empty_slot_in_a_class_with_getattr(trace):
+    """No guard calls the method."""
+    o = Falling()
+    o.n = 2.0
+
+    def step(x):
+        return x * o.n
+
+    return trace(step), around(lambda: delattr(o, "n"), X()), lambda: getattr(o, "asked", 0)
 
 
 @cases.parametrize

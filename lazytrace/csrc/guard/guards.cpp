@@ -371,22 +371,26 @@ PyObject* field_of_function(PyObject* function, FunctionField field) {
 }
 
 // What a member of a C struct refers to (__func__, __self__, a slot, the mapping of a proxy), straight from
-// its place; null where `name` is anything else. Borrowed from the owner.
-PyObject* member_of(PyObject* owner, PyObject* name) {
+// its place, or null where a slot is empty; nothing where `name` is anything else. Borrowed from the owner.
+// Neither a __getattr__ nor a __getattribute__ of the class runs: which of these there are is guarded.
+std::optional<PyObject*> member_of(PyObject* owner, PyObject* name) {
+  auto unless_null = [](PyObject* v) { return v ? std::make_optional(v) : std::nullopt; };
   if (Py_IS_TYPE(owner, &PyDictProxy_Type) && PyUnicode_CompareWithASCIIString(name, kProxied) == 0)
-    return dict_behind(owner);
+    return unless_null(dict_behind(owner));
   if (is_dict_view(owner) && PyUnicode_CompareWithASCIIString(name, kProxied) == 0)
-    return dict_of_view(owner);
+    return unless_null(dict_of_view(owner));
   if (PyFunction_Check(owner)) {
     FunctionField field = function_field(name);
-    if (field != FunctionField::None) return field_of_function(owner, field);
+    if (field != FunctionField::None) return unless_null(field_of_function(owner, field));
   }
-  if (Py_TYPE(owner)->tp_getattro != PyObject_GenericGetAttr) return nullptr;
-  PyObject* found = _PyType_Lookup(Py_TYPE(owner), name);
-  if (!found || !Py_IS_TYPE(found, &PyMemberDescr_Type)) return nullptr;
+  PyTypeObject* type = Py_TYPE(owner);
+  if (type->tp_getattro != PyObject_GenericGetAttr && !is_python_class(type)) return std::nullopt;
+  PyObject* found = _PyType_Lookup(type, name);
+  if (!found || !Py_IS_TYPE(found, &PyMemberDescr_Type)) return std::nullopt;
   const PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(found)->d_member;
-  if (member->type != T_OBJECT && member->type != T_OBJECT_EX) return nullptr;
-  return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(owner) + member->offset);
+  if (member->type != T_OBJECT && member->type != T_OBJECT_EX) return std::nullopt;
+  PyObject* held = *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(owner) + member->offset);
+  return held || member->type == T_OBJECT_EX ? held : Py_None;
 }
 }  // namespace
 
@@ -526,7 +530,7 @@ PyObject* GuardTree::read(const Guard& g, PyObject* owner, PyObject* const* root
       values->held.push_back(attributes_in_thread(owner));
       return values->held.back().ptr();
     case Access::Attribute:
-      if (PyObject* held = member_of(owner, g.key.ptr())) return held;
+      if (std::optional<PyObject*> held = member_of(owner, g.key.ptr())) return *held;
       break;
     default:
       break;
@@ -1325,7 +1329,8 @@ int GuardTree::moved(const Values& found, PyObject* const* roots, size_t count,
     now->nodes[i] = g.access == Access::Specials ? Py_None : value;
     bool made = !is_of_live_list(g.access) &&
                 (g.access == Access::Specials || now->held.size() > held);  // for whoever asks
-    bool tensor = g.expect == Expect::Tensor, same = made || value == before;
+    bool tensor = g.expect == Expect::Tensor, constant = g.access != Access::Specials && is_immutable(value);
+    bool same = (made && !constant) || value == before;
     if (!same && (tensor || !is_immutable(value) || !same_immutable(value, before))) return true;
     // The steps of a program may change how those look that they are given, though not which class they are
     // of: another may do other things for each operator.
