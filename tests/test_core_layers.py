@@ -47,6 +47,7 @@ WATCHING = (
     "whole_calls",
     "within_reach",
     "handed_on",
+    "placed",
     "touched",
     "variables_with",
     "provenance",

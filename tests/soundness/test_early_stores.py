@@ -5,6 +5,8 @@ Class activation maps do so: they forget the gradient of the call before, and a 
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -377,6 +379,70 @@ def by_an_opaque_function(trace):
         return kept.one + kept.other
 
     return trace(fn), [call(x[0, 0]) for x in images()], lambda: vars(kept)
+
+
+@cases(hits=3)
+def by_an_opaque_function_at_some_calls(trace):
+    kept = Kept()
+
+    @opaque
+    def note(y):
+        if y.sum() > 0:
+            kept.one = y * 3
+
+    def fn(x):
+        kept.one = x * 2
+        note(x)
+        found = kept.one
+        kept.one = None
+        return found + 1
+
+    generator = torch.Generator().manual_seed(3)
+    return trace(fn), [call(torch.randn(3, generator=generator)) for _ in range(12)], lambda: vars(kept)
+
+
+def kernels_at_some_calls(trace, define):
+    kept = Kept()
+
+    def kernel(x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:
+            kept.one = x * 3
+        return x * 2
+
+    operator = define(kernel)
+
+    def fn(x):
+        kept.one = x * 2
+        kept.other = None
+        y = operator(x)
+        return y + kept.one
+
+    generator = torch.Generator().manual_seed(3)
+    return trace(fn), [call(torch.randn(3, generator=generator)) for _ in range(12)], lambda: vars(kept)
+
+
+numbers = itertools.count()
+
+
+def custom(kernel):
+    return torch.library.custom_op(f"lt_early::one{next(numbers)}", kernel, mutates_args=())
+
+
+def of_library(kernel):
+    name = f"other{next(numbers)}"
+    library = torch.library.Library("lt_early", "FRAGMENT")
+    library.define(f"{name}(Tensor x) -> Tensor")
+    library.impl(name, kernel, "CPU")
+    LIBRARIES.append(library)
+    return getattr(torch.ops.lt_early, name)
+
+
+LIBRARIES = []  # an operator goes with its library
+
+
+@pytest.mark.parametrize("define", [custom, of_library])
+def test_by_a_kernel_at_some_calls(define):
+    agree(lambda trace: kernels_at_some_calls(trace, define))
 
 
 @cases(hits=4)

@@ -2,6 +2,7 @@
 
 #include "cpython/ends.h"
 #include "cpython/frame.h"
+#include "cpython/namespaces.h"
 #include "cpython/objects.h"
 #include "cpython/text_carrier.h"
 #include "record/python/code_facts.h"
@@ -25,10 +26,7 @@ PyObject* function() {
 
 // What the instruction changes is nothing that anybody keeps.
 void turn_aside(PyObject** place) {
-  static PyObject* const kind =
-      py::object(py::module_::import("types").attr("SimpleNamespace")).release().ptr();
-  PyObject* instead = PyObject_CallNoArgs(kind);
-  if (!instead) throw py::error_already_set();
+  PyObject* instead = new_namespace();
   Py_SETREF(*place, instead);
 }
 

@@ -785,37 +785,18 @@ PyObject* namespace_of(PyObject* object) {
 }  // namespace
 
 void Provenance::place(PyObject* dict, PyObject* name, PyObject* value) {
-  placed_.push_back(
-      {dict, py::reinterpret_borrow<py::object>(name), py::reinterpret_borrow<py::object>(value)});
+  placed_.set(dict, name, value, recorder_->python_kernels());
 }
 
-void Provenance::note_late_read(PyObject* container, PyObject* name) {
-  placed_.push_back(
-      {container, py::reinterpret_borrow<py::object>(name ? name : Py_None), {}, true, false, true});
-}
-
-Provenance::PlacedHow Provenance::is_placed(PyObject* dict, PyObject* name, py::object* value) {
-  for (Placed& one : placed_) {
-    if (one.dict != dict || one.late || !is_text(name, one.name.ptr())) continue;
-    one.read = true;
-    *value = one.value;
-    return one.doubted ? PlacedHow::Maybe : PlacedHow::Surely;
-  }
-  return PlacedHow::Not;
+Placed::How Provenance::is_placed(PyObject* dict, PyObject* name, py::object* value) {
+  return placed_.find(dict, name, recorder_->python_kernels(), value);
 }
 
 // Null for all names.
 void Provenance::replace_placed(PyObject* object, PyObject* name) {
-  if (placed_.empty()) return;
-  PyObject* dict = namespace_of(object);
-  auto is_it = [&](const Placed& one) {
-    bool all = !name || one.name.is_none();
-    return (one.dict == object || one.dict == dict) && (all || is_text(name, one.name.ptr()));
-  };
-  for (const Placed& one : placed_) replaced_what_was_read_ |= one.read && is_it(one);
-  auto kept = std::remove_if(placed_.begin(), placed_.end(), is_it);
-  touched_again_ += kept != placed_.end();
-  placed_.erase(kept, placed_.end());
+  Placed::Replaced what = placed_.replace(object, namespace_of(object), name);
+  replaced_what_was_read_ |= what == Placed::Replaced::Read;
+  touched_again_ += what != Placed::Replaced::Nothing;
 }
 
 void Provenance::touch(PyObject* object) {

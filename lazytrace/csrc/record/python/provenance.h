@@ -16,6 +16,7 @@
 #include "record/operators/recorder.h"
 #include "record/python/exchange.h"
 #include "record/python/handed_on.h"
+#include "record/python/placed.h"
 #include "record/python/touched.h"
 #include "signature/signature.h"
 #include "support/address_map.h"
@@ -241,16 +242,10 @@ class Provenance {
   bool touched_attribute(PyObject* object, PyObject* name) const;
   // An entry of a namespace that a step has set, which has touched it.
   void place(PyObject* dict, PyObject* name, PyObject* value);
-  // It, or all that a list or dict holds, was read by a step: a function that runs again must find it there.
-  void note_late_read(PyObject* container, PyObject* name);
-  // Whether it lies there still: for sure, or as long as the Python code of the steps since then does not set
-  // it in another call. `value`: what was set.
-  enum class PlacedHow : uint8_t { Not, Maybe, Surely };
-  PlacedHow is_placed(PyObject* dict, PyObject* name, py::object* value);
+  void note_late_read(PyObject* container, PyObject* name) { placed_.note_read(container, name); }
+  Placed::How is_placed(PyObject* dict, PyObject* name, py::object* value);
   // A step that runs Python code comes next.
-  void doubt_placed() {
-    for (Placed& one : placed_) one.doubted = true;
-  }
+  void doubt_placed() { placed_.doubt(); }
   // Whether it may have changed in anything but attributes of known names.
   bool touched_beyond_names(PyObject* object) const;
   // One entry of a dict, which may be the namespace of an object.
@@ -517,13 +512,7 @@ class Provenance {
   };
   std::vector<Shared>
       shared_;  // namespaces that others hold, too, and the first object that was found to have it
-  struct Placed {
-    PyObject* dict;   // held by its object
-    py::object name;  // None for all
-    py::object value;
-    bool read = false, doubted = false, late = false;
-  };
-  std::vector<Placed> placed_;
+  Placed placed_;
   bool replaced_what_was_read_ = false;
   void replace_placed(PyObject* object, PyObject* name);
   std::vector<std::pair<py::object, py::object>> touched_names_;  // of classes

@@ -1,5 +1,6 @@
 #include "record/python/reads/late_reads.h"
 
+#include "cpython/namespaces.h"
 #include "cpython/objects.h"
 
 namespace lazytrace {
@@ -161,10 +162,7 @@ bool LateReads::read_entry(PyObject* container, PyObject* key) {
 // What an instruction of a function that runs again finds there, though later steps have set something else.
 bool LateReads::show(PyObject* object, PyObject* name, PyObject* value) const {
   if (!shown_at_ || *shown_at_ != object) return false;
-  static PyObject* const kind =
-      py::object(py::module_::import("types").attr("SimpleNamespace")).release().ptr();
-  PyObject* instead = PyObject_CallNoArgs(kind);
-  if (!instead) throw py::error_already_set();
+  PyObject* instead = new_namespace();
   Py_SETREF(*shown_at_, instead);
   if (PyObject_SetAttr(instead, name, value) < 0) throw py::error_already_set();
   return true;
@@ -177,10 +175,10 @@ bool LateReads::read_placed(PyObject* object, PyObject* dict, PyObject* name) {
   Provenance* provenance = around_->provenance;
   if (recorder->stopped() || provenance->known(object) < 0) return false;
   py::object value;
-  Provenance::PlacedHow how = provenance->is_placed(dict, name, &value);
-  bool fed = recorder->feeding(), sure = how == Provenance::PlacedHow::Surely;
-  if (how == Provenance::PlacedHow::Not) return false;
-  if (!sure && (!provenance->is_adopted(value.ptr()) || !recorder->takes_steps())) return false;
+  Placed::How how = provenance->is_placed(dict, name, &value);
+  bool fed = recorder->feeding(), sure = how == Placed::How::Surely;
+  if (how == Placed::How::Not) return false;
+  if (!sure && (!value || !provenance->is_adopted(value.ptr()) || !recorder->takes_steps())) return false;
   PyObject* held = PyDict_GetItemWithError(dict, name);
   bool there = value.is(py::handle(held));
   if (!sure) {
