@@ -55,7 +55,7 @@ def log_loss(probabilities: Tensor) -> Tensor:
 @traced
 def largest(probabilities: Tensor) -> Tensor:
     """The share of rows whose largest entry is above one half."""
-    rows = np.asarray(probabilities.detach().amax(-1))  # planted: values leave torch
+    rows = np.apply_along_axis(max, 1, probabilities.detach().numpy())  # planted: values leave torch
     return torch.tensor((rows > 0.5).mean())
 
 

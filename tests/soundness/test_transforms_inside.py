@@ -228,7 +228,7 @@ def raises_behind_what_was_put_back(trace):
     return trace(step), [call(X(), at) for at in ats], lambda: state
 
 
-@cases(eager="caught-after-change")
+@cases(hits=1)
 def a_change_before_a_product_of_vectors(trace):
     """A row becomes a vector in place, and functional_call() puts the parameters back whatever is raised."""
     model = Net()
