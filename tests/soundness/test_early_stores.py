@@ -176,6 +176,13 @@ def hooked(trace, body, hook, count=12):
     return trace(fn), steps, lambda: (vars(kept), w.grad)
 
 
+def passed(x, w, hook):
+    y = x * w
+    hook(y)
+    (y * x).sum().backward()
+    return y
+
+
 def keep(kept, gradient):
     kept.one = gradient
 
@@ -198,9 +205,7 @@ def list_where_positive(kept, gradient):
 def before_a_branch(trace):
     def body(kept, x, w, hook):
         kept.one = None
-        y = x * w
-        hook(y)
-        (y * x).sum().backward()
+        y = passed(x, w, hook)
         if y.sum() > 0:
             kept.other = y.detach()
             return kept.one * 2
@@ -225,9 +230,7 @@ def behind_a_branch(trace):
 def whose_hook_hangs_on_values(trace):
     def body(kept, x, w, hook):
         kept.one = None
-        y = x * w
-        hook(y)
-        (y * x).sum().backward()
+        y = passed(x, w, hook)
         return y.detach() if kept.one is None else kept.one * 2
 
     return hooked(trace, body, keep_if_positive)
@@ -239,9 +242,7 @@ def whose_hook_sets_it_at_some_calls(trace):
 
     def body(kept, x, w, hook):
         kept.one = x
-        y = x * w
-        hook(y)
-        (y * x).sum().backward()
+        passed(x, w, hook)
         return kept.one * 2
 
     return hooked(trace, body, keep_where_positive)
@@ -251,9 +252,7 @@ def whose_hook_sets_it_at_some_calls(trace):
 def a_list_that_a_hook_replaces_at_some_calls(trace):
     def body(kept, x, w, hook):
         kept.one = []
-        y = x * w
-        hook(y)
-        (y * x).sum().backward()
+        y = passed(x, w, hook)
         return y.detach() * len(kept.one) - 1
 
     return hooked(trace, body, list_where_positive)
@@ -326,9 +325,7 @@ def raises_before_the_pass(trace):
 def raises_behind_the_pass(trace):
     def body(kept, x, w, hook):
         kept.one = None
-        y = x * w
-        hook(y)
-        (y * x).sum().backward()
+        passed(x, w, hook)
         kept.other = kept.one
         if x.sum() < -1:
             raise ValueError("too little")
@@ -342,9 +339,7 @@ def beside_what_is_counted(trace):
     def body(kept, x, w, hook):
         kept.one = None
         kept.count += 1
-        y = x * w
-        hook(y)
-        (y * x).sum().backward()
+        passed(x, w, hook)
         return kept.one * kept.count
 
     return hooked(trace, body, keep)
@@ -354,9 +349,7 @@ def beside_what_is_counted(trace):
 def set_once_more_at_the_end(trace):
     def body(kept, x, w, hook):
         kept.one = None
-        y = x * w
-        hook(y)
-        (y * x).sum().backward()
+        passed(x, w, hook)
         made = kept.one * 2
         kept.one = None
         return made

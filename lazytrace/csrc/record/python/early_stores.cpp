@@ -10,16 +10,18 @@
 namespace lazytrace {
 
 namespace {
+constexpr char kSetAttribute[] = "set_attribute";
+
 PyObject* set_attribute(PyObject*, PyObject* args) {
   PyObject *object, *name, *value;
-  if (!PyArg_UnpackTuple(args, "set_attribute", 3, 3, &object, &name, &value)) return nullptr;
+  if (!PyArg_UnpackTuple(args, kSetAttribute, 3, 3, &object, &name, &value)) return nullptr;
   if (PyObject_GenericSetAttr(object, name, value) < 0) return nullptr;
   Py_RETURN_NONE;
 }
 
 // What the steps call, for as long as the process.
 PyObject* function() {
-  static PyMethodDef method{"set_attribute", set_attribute, METH_VARARGS, nullptr};
+  static PyMethodDef method{kSetAttribute, set_attribute, METH_VARARGS, nullptr};
   static PyObject* const made = PyCFunction_New(&method, self_of_steps());
   return made;
 }
@@ -66,9 +68,10 @@ bool EarlyStores::store(PyObject* object, PyObject* name, PyObject* value) {
   if (!active_) return false;
   Recorder* recorder = around_->recorder;
   Provenance* provenance = around_->provenance;
-  if (PyList_CheckExact(value) || PyDict_CheckExact(value)) value = provenance->adopt(value, value_);
   bool fed = recorder->feeding();
-  if (fed) recorder->expect_opaque();
+  // The replay may be of a recording from before.
+  if (fed && !recorder->expects(kSetAttribute)) return false;
+  if (PyList_CheckExact(value) || PyDict_CheckExact(value)) value = provenance->adopt(value, value_);
   auto args = py::make_tuple(py::handle(object), py::handle(name), py::handle(value));
   OpaqueCall call(*around_, function(), "", args.ptr(), nullptr, false, true);
   call.has_effects();

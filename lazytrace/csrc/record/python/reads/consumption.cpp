@@ -162,8 +162,8 @@ void Consumption::consume(PyObject* object, Consumer how, int depth) {
   bool as_itself = how == Consumer::Compares && !reads_text(how) && is_key_by_identity(object);
   bool for_attributes =
       reads_text(how) || how == Consumer::Trusted || c_base(Py_TYPE(object)) != &PyBaseObject_Type;
-  if (for_attributes ? provenance_->touched(object) && !as_itself
-                     : provenance_->touched_beyond_names(object) && !as_itself)
+  bool touched = for_attributes ? provenance_->touched(object) : provenance_->touched_beyond_names(object);
+  if (touched && !as_itself)
     recorder_->fail("reads a " + type_name(object) + " that an opaque function has changed");
   static const char kHow[40] = {};
   bool for_members = asks_for_members_ && depth == 0;

@@ -193,6 +193,9 @@ bool LateReads::read_placed(PyObject* object, PyObject* dict, PyObject* name) {
     call.finish(there ? Py_True : Py_False);
     if (!there) return false;
   }
+  // At another call the next step may have set it, which a function that runs again can only be shown there.
+  if (!fed && !(shown_at_ && *shown_at_ == object))
+    recorder->end_resuming("C code reads an attribute that the function has set by a step");
   if (fed && !value.is(py::handle(held)) && !show(object, name, value.ptr()))
     recorder->diverge("an attribute that a later step has set");
   return true;
