@@ -258,6 +258,25 @@ def a_list_that_a_hook_replaces_at_some_calls(trace):
     return hooked(trace, body, list_where_positive)
 
 
+def nothing_where_positive(kept, gradient):
+    if gradient.sum() > 0:
+        kept.one = []
+
+
+@cases(hits=2)
+def a_list_that_stands_in_a_namespace_at_some_calls(trace):
+    """The step is given the namespace that holds it, which is the same to a function that runs again."""
+
+    def body(kept, x, w, hook):
+        kept.one = x
+        kept.other = []
+        y = passed(x, w, hook)
+        found = vars(kept).get("one")
+        return y.detach() - 1, list(found) if isinstance(found, list) else found * 1
+
+    return hooked(trace, body, nothing_where_positive)
+
+
 @cases(hits=1)
 def read_before_a_step_that_sets_it_at_some_calls(trace):
     def body(kept, x, w, hook):

@@ -894,8 +894,9 @@ void Interpreter::leave_with(Flattened* given, bool knows_parts) {
   // Other programs may have read before it what it has changed.
   shape_ = late_ || moved_ ? "!" : std::move(given->shape);
   others_ = std::move(given->others);
-  // A function that runs again would be given an object of this call's, and has another one of its own.
-  confused_ = !knows_parts && !given->given_back.empty();
+  // A function that runs again would be given an object of this call's, and has another one of its own, but
+  // for what it reads of state itself.
+  confused_ = !knows_parts && !given->given_back.empty() && !running_->opaque->late;
   if (confused_) found_ = "a list or dict that it was given";
 }
 
