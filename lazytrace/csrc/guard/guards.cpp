@@ -28,6 +28,7 @@
 #include "program/value_tree.h"
 #include "torch/autograd_graph.h"
 #include "torch/frame_evaluator.h"
+#include "torch/overrides.h"
 #include "torch/switches.h"
 
 namespace lazytrace {
@@ -438,6 +439,8 @@ PyObject* computed(const Guard& g, PyObject* owner) {
       return PyBool_FromLong(frames_left() >= g.index);
     case Access::WarningFilters:
       return PyLong_FromLong(warning_filters_version());
+    case Access::Kernels:
+      return PyLong_FromUnsignedLongLong(kernel_registrations());
     case Access::FrameEvaluator:
       return frame_evaluator().release().ptr();
     case Access::Switch:
@@ -1466,6 +1469,8 @@ std::string name_of_state(Access access, Py_ssize_t index) {
       return "how many frames the limit of recursion leaves";
     case Access::WarningFilters:
       return "the filters of warnings";
+    case Access::Kernels:
+      return "the kernels that Python has given operators";
     case Access::FrameEvaluator:
       return "torch's frame evaluator";
     case Access::Switch:

@@ -46,6 +46,7 @@ enum class Access : uint8_t {
   FramesLeft,      // whether so many frames may be entered below this one
   WarningFilters,  // the number that every change of the filters of warnings raises
   FrameEvaluator,  // what torch's compiler does with the frames that run
+  Kernels,         // the number that every registration of a kernel from Python raises
   Switch,          // row i of torch/switches.def
   Handled,         // whether an exception is handled around the call
   Cached,          // what a functools cache holds under a key

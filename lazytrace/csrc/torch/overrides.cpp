@@ -9,6 +9,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "torch/kernel_counts.h"
+
 namespace lazytrace {
 
 namespace {
@@ -26,20 +28,26 @@ struct Mark {
   }
 };
 
-// torch itself registers kernels from Python for meta tensors, other devices and its transforms, which no
-// operator on ordinary tensors of the CPU reaches.
-bool may_run_on_cpu(const std::string& kernel) {
-  static const std::set<std::string> kElsewhere = {"Meta", "CUDA", "MPS",    "XPU",         "HPU",
-                                                   "XLA",  "MTIA", "Python", "PrivateUse1", "Functionalize"};
-  std::string key = kernel.substr(kernel.rfind('/') + 1);
-  return kElsewhere.count(key) == 0 && key.rfind("FuncTorch", 0) != 0;
+bool has_python_kernel(const c10::OperatorHandle& op) {
+  for (auto key : {c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU}) {
+    if (!op.hasComputedKernelForDispatchKey(key)) continue;
+    // The place of the registration: a Python file, what an interactive session calls itself, or /dev/null of
+    // what torch.library.custom_op makes. torch's own are places in C++ files.
+    std::string kernel = op.getComputedKernelForDispatchKey(key).debug();
+    bool cpp = kernel.find(".cpp:") != std::string::npos || kernel.find(".cu:") != std::string::npos ||
+               kernel.find(".cc:") != std::string::npos || kernel.find(".h:") != std::string::npos;
+    if (!cpp || kernel.find(".py:") != std::string::npos) return true;
+  }
+  return false;
 }
 
 struct Overrides {
   Mark mark;
   std::set<std::string> kernels;  // of aten, as torch.library names them
   uint64_t changes = 0;           // of these
-  uint64_t registrations = 0;     // of all kernels
+  uint64_t registrations = 0;     // changes of any kernel
+  KernelCounts counts;
+  size_t count = 0;  // of these, at the last look
 };
 
 // What is registered of aten operators, brought up to date. Guarded by the GIL.
@@ -56,10 +64,15 @@ Overrides& overrides() {
     std::string text = py::str(name);
     if (text.rfind("aten/", 0) == 0 && may_run_on_cpu(text)) kernels.insert(std::move(text));
   }
+  // The name leaves the set with the first of two libraries that gave it.
+  for (const std::string& name : known->kernels)
+    if (auto op = kernels.count(name) ? std::nullopt : find_operator(name); op && has_python_kernel(*op))
+      kernels.insert(name);
   // One may be replaced by another of the same name, between two looks: whatever was or is there counts as
   // changed.
   if (!kernels.empty() || !known->kernels.empty()) ++known->changes;
   known->kernels = std::move(kernels);
+  known->counts.follow(reinterpret_cast<PyObject*>(registered_kernels));
   return *known;
 }
 
@@ -74,23 +87,13 @@ uint64_t aten_overrides() { return overrides().changes; }
 
 bool aten_is_overridden() { return !overrides().kernels.empty(); }
 
-uint64_t kernel_registrations() { return overrides().registrations; }
-
-namespace {
-bool has_python_kernel(const c10::OperatorHandle& op) {
-  for (auto key : {c10::DispatchKey::CPU, c10::DispatchKey::AutogradCPU}) {
-    if (!op.hasComputedKernelForDispatchKey(key)) continue;
-    // The place of the registration: a Python file, what an interactive session calls itself, or /dev/null of
-    // what torch.library.custom_op makes. torch's own are places in C++ files.
-    std::string kernel = op.getComputedKernelForDispatchKey(key).debug();
-    bool cpp = kernel.find(".cpp:") != std::string::npos || kernel.find(".cu:") != std::string::npos ||
-               kernel.find(".cc:") != std::string::npos || kernel.find(".h:") != std::string::npos;
-    if (!cpp || kernel.find(".py:") != std::string::npos) return true;
-  }
-  return false;
+uint64_t kernel_registrations() {
+  Overrides& known = overrides();
+  size_t count = known.counts.total();
+  if (count != known.count) ++known.registrations;
+  known.count = count;
+  return known.registrations;
 }
-
-}  // namespace
 
 bool runs_python(const c10::OperatorHandle& op, uint64_t registrations) {
   // torch keeps a note of each time that it is asked for the text of a kernel, for ever.

@@ -19,7 +19,8 @@ uint64_t aten_overrides();
 // Whether a kernel of any aten operator is replaced now. Needs the GIL.
 bool aten_is_overridden();
 
-// Changes whenever Python registers or drops a kernel of any operator. Needs the GIL.
+// Changes whenever Python registers or drops a kernel of any operator, or another one under the same name.
+// Needs the GIL; a load for each operator that is none of torch's and has such a kernel.
 uint64_t kernel_registrations();
 
 // Whether a kernel that the operator may run on a CPU is written in Python; worked out once for as long as

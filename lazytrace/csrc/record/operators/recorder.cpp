@@ -438,7 +438,10 @@ void Recorder::note_kernel(const c10::OperatorHandle& op, Step* step) {
   step->below = !conditions_.below && is_below_autograd();
   if (at::globalContext().checkSparseTensorInvariants() != conditions_.invariants)
     fail(say(reason::ChecksInvariants));
-  step->python = (!is_torchs(name) || conditions_.overridden) && runs_python(op, conditions_.registrations);
+  // One of torch's that nobody has replaced is seen in the signature (`replaced_kernels`).
+  bool may_be_python = !is_torchs(name) || conditions_.overridden;
+  hangs_on_kernels_ |= may_be_python;
+  step->python = may_be_python && runs_python(op, conditions_.registrations);
   python_kernels_ += step->python;
   if (step->python && has_written()) fail_in_operator(say(reason::PythonKernel, name));
 }

@@ -62,6 +62,8 @@ class Recorder {
   const std::vector<FixedState>& fixed_state() const { return fixed_state_; }
   // How many kernels of Python have run.
   size_t python_kernels() const { return python_kernels_; }
+  // Whether an operator ran whose kernels Python gives, or may give.
+  bool hangs_on_kernels() const { return hangs_on_kernels_; }
   // The numbers of a recording that follows them and has not been given up, or null.
   NumberRecorder* numbers() const { return sizes_.numbers(); }
   const NumberRecorder* ended_numbers() const { return sizes_.ended_numbers(); }
@@ -465,6 +467,7 @@ class Recorder {
   bool failed_in_block_ = false, failed_in_operator_ = false, failed_behind_change_ = false;
   bool in_pass_ = false;
   size_t python_kernels_ = 0;
+  bool hangs_on_kernels_ = false;
   std::vector<FixedState> fixed_state_;
   OwnNodes own_nodes_;
   std::string reason_;

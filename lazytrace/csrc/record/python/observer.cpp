@@ -46,6 +46,7 @@ Observer::Observer(Recorder* recorder, GuardTree* tree)
 void Observer::finish(PyObject* result) {
   context_variables_.finish();
   watcher_.read_depth();
+  provenance_.read_kernels();
   provenance_.finish(result);
 }
 

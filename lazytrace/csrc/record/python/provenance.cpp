@@ -19,6 +19,7 @@
 #include "record/python/variables_with.h"
 #include "record/python/within_reach.h"
 #include "support/reasons.h"
+#include "torch/overrides.h"
 
 namespace lazytrace {
 
@@ -722,6 +723,11 @@ void Provenance::read_trusted(int node, PyObject* callable) {
 void Provenance::read_handled() {
   if (handled_around_) return recorder_->fail("reads the exception that is handled around the call");
   read_child(-1, Access::Handled, nullptr, -1, Py_False);
+}
+
+void Provenance::read_kernels() {
+  if (!recorder_->hangs_on_kernels()) return;
+  read_child(-1, Access::Kernels, nullptr, -1, py::int_(kernel_registrations()).ptr());
 }
 
 void Provenance::read_handled_now() {

@@ -144,6 +144,8 @@ class Provenance {
   void compare_as_itself(PyObject* object);
 
   // Whether an exception is handled around the call, and which one is handled now.
+  // Which kernels operators have, where that is not torch's alone to say.
+  void read_kernels();
   void read_handled();
   void read_handled_now();
   // Whether the function is in a handler of its own.
