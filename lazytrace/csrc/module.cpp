@@ -186,6 +186,7 @@ void bind_calls(py::module_& m) {
       .def("leave", &lt::Matcher::leave)
       .def_readwrite("enabled", &lt::Matcher::enabled);
   m.def("make_wrapper_classes", &lt::make_wrapper_classes);
+  m.def("configure_replaying", &lt::configure_replaying);
   m.def("call_natively", &lt::call_natively);
   m.def("arm", &lt::arm);
   m.def("configure_disabled", &lt::configure_disabled);

@@ -649,6 +649,10 @@ class Attempt:
         return next((one for one in self._traces if one.number == miss.trace), None)
 
 
+# The frames that these leave in a traceback are none of the program's.
+core.configure_replaying([Attempt._replay, Attempt._unraised])
+
+
 def _key(owner: Owner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:
     assert owner.parameters is not None
     call = owner.parameters.bind(owner.function, args, kwargs)

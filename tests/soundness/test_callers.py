@@ -209,6 +209,23 @@ def test_tracebacks_hold_the_frames_of_the_program(name, inside):
     agree(make)
 
 
+def test_a_traceback_of_what_a_replay_raises_ends_at_the_call():
+    """What has been written by then forbids to run the function again, whose frames would be in it."""
+
+    def step(x, n):
+        x.add_(1)
+        return x[n] * 2
+
+    fn = traced(step)
+    for n in (0, 1, 0, 2):
+        fn(torch.ones(3), n)
+    with pytest.raises(IndexError) as caught:
+        fn(torch.ones(3), 5)
+    (only,) = traceback.extract_tb(caught.value.__traceback__)
+    assert only.name == "test_a_traceback_of_what_a_replay_raises_ends_at_the_call"
+    assert fn.stats().hits and "raised IndexError" in str(fn.stats().eager)
+
+
 def test_numpy_warns_where_the_function_stands():
     state = Holder(scale=np.float64(2.0))
 

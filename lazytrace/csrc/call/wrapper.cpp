@@ -2,6 +2,9 @@
 
 #include <structmember.h>
 
+#include <algorithm>
+
+#include "cpython/frame.h"
 #include "record/python/code_facts.h"
 
 namespace lazytrace {
@@ -66,21 +69,29 @@ void tp_dealloc(PyObject* self) {
   if (!PyType_HasFeature(function_base, Py_TPFLAGS_HEAPTYPE)) Py_DECREF(type);
 }
 
-// What the function has raised came through frames of lazytrace, which are not the program's. One that
-// lazytrace itself raises keeps them.
+// Where the code of lazytrace ends that called a replay, or raised again what one had.
+const std::vector<PyObject*>* replaying = nullptr;
+
+// What the function has raised came through frames of lazytrace, which are not the program's: the outermost
+// ones, or all of them, where a replay has raised it. What lazytrace itself raises keeps them.
 void drop_engine_frames() {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);
   auto* first = reinterpret_cast<PyTracebackObject*>(traceback);
-  while (first && is_engine_code(py::reinterpret_steal<py::object>(
-                                     reinterpret_cast<PyObject*>(PyFrame_GetCode(first->tb_frame)))
-                                     .ptr()))
+  PyObject* last = nullptr;  // borrowed from its frame
+  while (first) {
+    PyObject* code = Frame(first->tb_frame).code();
+    if (!is_engine_code(code)) break;
+    last = code;
     first = first->tb_next;
-  if (first && reinterpret_cast<PyObject*>(first) != traceback) {
-    Py_INCREF(first);
-    Py_SETREF(traceback, reinterpret_cast<PyObject*>(first));
-    PyException_SetTraceback(value, traceback);
+  }
+  bool by_replay = !first && replaying && last &&
+                   std::find(replaying->begin(), replaying->end(), last) != replaying->end();
+  if ((first || by_replay) && reinterpret_cast<PyObject*>(first) != traceback) {
+    Py_XINCREF(first);
+    Py_XSETREF(traceback, reinterpret_cast<PyObject*>(first));
+    PyException_SetTraceback(value, traceback ? traceback : Py_None);
   }
   PyErr_Restore(type, value, traceback);
 }
@@ -184,6 +195,12 @@ void call_natively(py::object cls) {
   // that are no hits.
   type->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL;
   PyType_Modified(type);
+}
+
+void configure_replaying(std::vector<py::object> functions) {
+  static std::vector<PyObject*> codes;
+  for (py::object& one : functions) codes.push_back(py::object(one.attr("__code__")).release().ptr());
+  replaying = &codes;
 }
 
 void arm(py::object wrapper, py::object engine, py::object function, py::object defaults,

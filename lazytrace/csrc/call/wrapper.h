@@ -4,6 +4,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <memory>
+#include <vector>
 
 #include "call/matcher.h"
 
@@ -16,6 +17,9 @@ py::tuple make_wrapper_classes(py::object function_wrapper, py::object bound_wra
 // Calls of instances of a Python class derived from one of these go straight to the matcher from now on, and
 // only then to its __call__.
 void call_natively(py::object cls);
+
+// Told by Python once: its functions that call a replay, or raise what one has raised.
+void configure_replaying(std::vector<py::object> functions);
 
 // Tells a wrapper how its calls are answered. `bound`: whether bound wrappers pass their instance on.
 void arm(py::object wrapper, py::object engine, py::object function, py::object defaults,
