@@ -49,6 +49,8 @@ class StateWrites {
   bool is_namespace(PyObject* dict) const;
   // Whether a pop() of a dict is no more than that of a name of an object: then it is noted.
   bool pop_name(PyObject* dict, PyObject* name, Wording what);
+  // Whether pop() looks at nothing but this entry: of a namespace, one that the call has set, or none.
+  bool pops_entry_alone(PyObject* dict, PyObject* name) const;
   // All entries of a list or a deque whose length and entries are followed go; false of any other.
   bool clear(PyObject* list, Wording what);
   // A change of what a list or dict holds that is more than one entry, or else write().

@@ -355,11 +355,21 @@ void Consumption::hand_on(PyObject* const* args, Py_ssize_t count) {
 
 void Consumption::keep_entries(PyObject* const* args, Py_ssize_t count, Consumer how) {
   for (Py_ssize_t i = 0; i < count; ++i) {
+    refuse_type(args[i]);
     bool plain = PyTuple_CheckExact(args[i]) || PyList_CheckExact(args[i]) || PyDict_CheckExact(args[i]);
-    bool before = std::exchange(hands_on_, plain);
-    refuse_type(args[i]), consume(args[i], how);
-    hands_on_ = before;
+    plain ? keep_entries_of(args[i]) : consume(args[i], how);
   }
+}
+
+// Nothing looks at the values: what they hold is read where it is looked at.
+void Consumption::keep_entries_of(PyObject* container) {
+  if (recorder_->stopped()) return;
+  if (exchange_->follows()) exchange_->hand_over(container);
+  containers_->read_whole(container);
+  containers_->read_order(container);
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; PyDict_Check(container) && PyDict_Next(container, &at, &key, &value);)
+    consume(key, Consumer::Compares, 1);
 }
 
 void Consumption::consume_parts(PyObject* object, Consumer how, int depth) {

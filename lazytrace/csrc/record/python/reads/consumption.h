@@ -44,7 +44,7 @@ class Consumption {
   void hand_over(PyObject* const* args, Py_ssize_t count, Consumer how);
   // The defaults of a function that is watched: what it calls of them is seen then.
   void consume_defaults(PyObject* values);
-  // The arguments of what stores the entries of a list or tuple, and looks at no array among them.
+  // The arguments of what stores the entries of a list, tuple or dict, and looks at none of them.
   void keep_entries(PyObject* const* args, Py_ssize_t count, Consumer how);
   // The arguments of map(), which hands what it is given to a function.
   void hand_on(PyObject* const* args, Py_ssize_t count);
@@ -90,6 +90,7 @@ class Consumption {
   void consume_c_object(PyObject* object, Consumer how, int depth);
   void consume_map(PyObject* map, Consumer how, int depth);
   void consume_entries(PyObject* deque, Consumer how, int depth);
+  void keep_entries_of(PyObject* container);
   void consume_parts(PyObject* object, Consumer how, int depth);
   void read_callable_as_text(PyObject* callable, Consumer how, int depth);
   void consume_container(PyObject* object, Consumer how, int depth);

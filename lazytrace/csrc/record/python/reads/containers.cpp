@@ -337,8 +337,8 @@ void ContainerReads::read_member(PyObject* set, PyObject* key) {
   provenance_->read_child(node, Access::Member, key, -1, held == 1 ? key : nullptr);
 }
 
-// Whether all that the call has set in a dict are entries that it had before: that they were there is
-// guarded.
+// Whether all that the call has set in a dict are entries that it had before, or are gone again: that they
+// were there, or were not, is guarded.
 bool ContainerReads::keeps_length(int node, PyObject* container) {
   if (!PyDict_Check(container) || log_->took_over(container)) return false;
   std::vector<const Writes::Write*> set;
@@ -346,13 +346,13 @@ bool ContainerReads::keeps_length(int node, PyObject* container) {
     if (write.container.ptr() == container) set.push_back(&write);
   auto keeps = [](const Writes::Write* write) {
     PyObject* original = write->original.ptr();
-    bool item = write->effect.kind == Effect::Kind::Item && original && !write->is_taken_back();
-    return item && (write->before >= 0 || PyFloat_CheckExact(original) || PyLong_CheckExact(original));
+    if (write->effect.kind != Effect::Kind::Item || write->is_taken_back() != !original) return false;
+    return !original || (write->before >= 0 || PyFloat_CheckExact(original) || PyLong_CheckExact(original));
   };
   if (!std::all_of(set.begin(), set.end(), keeps)) return false;
   provenance_->note_renewal(true);
   for (const Writes::Write* write : set)
-    if (write->before < 0)
+    if (write->before < 0 && write->original)
       provenance_->follow_child(node, Access::Item, write->effect.key.ptr(), -1, write->original.ptr());
   provenance_->note_renewal(false);
   return true;

@@ -1,0 +1,226 @@
+"""What takes one entry out of a dict, or hands all of them on, and looks at nothing that they hold."""
+
+from __future__ import annotations
+
+import collections
+
+import torch
+
+from tests.soundness.runner import Cases, Holder, X, call, check
+
+cases = Cases()
+
+
+def counted(body, state=None):
+    """A function of a dict that counts its calls beside what it puts there."""
+
+    def make(trace):
+        held = {"step": 0, "kept": torch.zeros(3)} if state is None else state()
+        fn = trace(lambda x: body(held, x))
+        return fn, [call(X() + i) for i in range(5)], lambda: list(held.items())
+
+    make.__name__ = body.__name__
+    return make
+
+
+@cases(hits=4, recordings=1)
+def taken_out_again(trace):
+    def body(held, x):
+        held["step"] += 1
+        held["update"] = x * 2
+        return held.pop("update") / (1 - 0.9 ** held["step"])
+
+    return counted(body)(trace)
+
+
+@cases(hits=4, recordings=1)
+def several_taken_out_by_a_method(trace):
+    class Pair:
+        def __init__(self):
+            self.state = collections.defaultdict(dict)
+            self.state["w"] = {"step": 0, "basis": torch.zeros(3)}
+
+        def build(self, x):
+            state = self.state["w"]
+            state["step"] += 1
+            state["left"], state["right"] = x * 2, x + state["basis"]
+            return state
+
+        def __call__(self, x):
+            state = self.build(x)
+            left, right = state.pop("left"), state.pop("right")
+            state["basis"] = left
+            return left + right * state["step"], state.pop("nothing", None)
+
+    pair = Pair()
+    return trace(pair), [call(X() + i) for i in range(5)], lambda: list(pair.state["w"].items())
+
+
+@cases(hits=4, recordings=1)
+def a_number_of_the_calls_own(trace):
+    def body(held, x):
+        held["step"] += 1
+        held["half"] = held["step"] / 2
+        return x * held.pop("half"), len(held)
+
+    return counted(body)(trace)
+
+
+@cases(hits=4, recordings=1)
+def taken_out_and_put_back(trace):
+    def body(held, x):
+        held["step"] += 1
+        step = held.pop("step")
+        held["step"] = step
+        return x * step
+
+    return counted(body)(trace)
+
+
+@cases(hits=3)
+def one_that_was_there_before_at_some_calls(trace):
+    held = {"step": 0}
+
+    def fn(x):
+        held["step"] += 1
+        held["update"] = x * 2
+        return held.pop("update") * held["step"]
+
+    def put():
+        held["update"] = torch.ones(3)
+
+    calls = [call(X())] * 3
+    return trace(fn), [*calls, put, *calls, put, *calls], lambda: list(held.items())
+
+
+@cases(hits=3)
+def a_default_where_it_is_missing(trace):
+    held = {"step": 0, "scale": 2.0}
+
+    def fn(x):
+        held["step"] += 1
+        if x.sum() > 3:
+            held["scale"] = 3.0
+        return x * held.pop("scale", 1.0) * held["step"]
+
+    return trace(fn), [call(X() + i) for i in (0, 0, 0, 5, 5, 0, 0)], lambda: list(held.items())
+
+
+def kept(tensors, state, scale=1.0):
+    return sum(state[one]["sum"].add_(one) * scale for one in tensors)
+
+
+def handed(*args, **kwargs):
+    return kept(*args, **kwargs)
+
+
+class Tables(Holder):
+    """What an optimizer has: a table by tensors, in which each has a dict."""
+
+    def __init__(self):
+        tensors = [torch.ones(3), torch.arange(3.0)]
+        super().__init__(tensors=tensors, state={one: {"sum": torch.zeros(3), "seen": 0} for one in tensors})
+
+    def sums(self):
+        return [list(row.items()) for row in self.state.values()]
+
+
+@cases(hits=4, recordings=1)
+def a_table_by_tensors_as_a_keyword(trace):
+    tables = Tables()
+    fn = trace(lambda x: handed(tensors=tables.tensors, state=tables.state) * x)
+    return fn, [call(X() + i) for i in range(5)], tables.sums
+
+
+@cases(hits=4, recordings=1)
+def through_what_switches_gradients_off(trace):
+    tables = Tables()
+    quiet = torch.no_grad()(kept)
+
+    def fn(x):
+        named = {"state": tables.state, "scale": 2.0}
+        return quiet(tables.tensors, **named) * x
+
+    return trace(fn), [call(X() + i) for i in range(5)], tables.sums
+
+
+@cases(hits=5, recordings=1)
+def what_nobody_reads_of_it_may_change(trace):
+    """It lies behind what is handed on."""
+    tables = Tables()
+
+    def fn(x):
+        merged = {**{"state": tables.state}, "tensors": tables.tensors}
+        merged.update({"scale": 2.0})
+        for one in merged["tensors"]:
+            merged["state"][one]["sum"].add_(x)
+        return x * merged["scale"]
+
+    def change():
+        for row in tables.state.values():
+            row["seen"] += 1
+
+    calls = [call(X())] * 2
+    return trace(fn), [*calls, change, *calls, change, *calls], tables.sums
+
+
+@cases(hits=3)
+def what_is_read_of_it_may_not(trace):
+    tables = Tables()
+    first = tables.tensors[0]
+
+    def fn(x):
+        named = {"state": tables.state, "tensors": [first]}
+        return handed(**named) * (2 if tables.state[first]["seen"] > 1 else 3), list(named)
+
+    def change():
+        tables.state[first]["seen"] += 1
+        tables.state[first]["sum"] = torch.ones(3) * 5
+
+    def swap():
+        tables.state = {one: {"sum": torch.ones(3), "seen": 3} for one in tables.tensors}
+
+    calls = [call(X())] * 2
+    return trace(fn), [*calls, change, *calls, change, *calls, swap, *calls], tables.sums
+
+
+@cases(hits=2)
+def a_list_that_grows_in_a_dict_that_is_merged(trace):
+    rows = [torch.ones(3)]
+    options = {"rows": rows, "scale": 2.0}
+
+    def total(rows, scale):
+        return sum(rows) * scale
+
+    fn = trace(lambda x: total(**options) * x)
+
+    def grow():
+        rows.append(torch.ones(3))
+
+    def scale():
+        options["scale"] += 1.0
+
+    calls = [call(X())] * 2
+    return fn, [*calls, grow, *calls, scale, *calls, lambda: rows.reverse(), *calls]
+
+
+@cases(hits=2)
+def lists_that_extend_others(trace):
+    inner = {"n": 1, torch: 2}
+    rows = [inner, [1, 2]]
+
+    def fn(x):
+        found = [0]
+        found.extend(rows)
+        return x * found[1]["n"], len(found), tuple(rows)[1][0]
+
+    def change():
+        inner["n"] += 1
+
+    calls = [call(X())] * 3
+    return trace(fn), [*calls, change, *calls, lambda: rows.append(3), *calls]
+
+
+@cases.parametrize
+def test_entries_alone(make, expected):
+    check(make, **expected)
