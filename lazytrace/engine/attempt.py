@@ -6,7 +6,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from lazytrace._native import core
+from lazytrace._native import available, core
 from lazytrace.callsite import Site, call_site
 from lazytrace.engine.decide import (
     CHANGED_MEANWHILE,
@@ -649,8 +649,9 @@ class Attempt:
         return next((one for one in self._traces if one.number == miss.trace), None)
 
 
-# The frames that these leave in a traceback are none of the program's.
-core.configure_replaying([Attempt._replay, Attempt._unraised])
+if available():
+    # The frames that these leave in a traceback are none of the program's.
+    core.configure_replaying([Attempt._replay, Attempt._unraised])
 
 
 def _key(owner: Owner, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes | None:

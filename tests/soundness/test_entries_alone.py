@@ -66,7 +66,7 @@ def a_number_of_the_calls_own(trace):
     return counted(body)(trace)
 
 
-@cases(hits=4, recordings=1)
+@cases(hits=3)
 def taken_out_and_put_back(trace):
     def body(held, x):
         held["step"] += 1
@@ -219,6 +219,128 @@ def lists_that_extend_others(trace):
 
     calls = [call(X())] * 3
     return trace(fn), [*calls, change, *calls, lambda: rows.append(3), *calls]
+
+
+class Key:
+    """One that a dict knows by its identity."""
+
+
+def keys():
+    layer = torch.nn.Linear(3, 3)
+    return [Key(), layer, torch.ones(2), kept, layer.weight, ("a", 0), 1.5, torch.float32]
+
+
+@cases(hits=4, recordings=1)
+def set_under_keys_of_all_kinds(trace):
+    known = keys()
+    held = {key: torch.zeros(3) for key in known}
+
+    def fn(x):
+        for i, key in enumerate(known):
+            held[key] = held[key] * 0.5 + x * i
+        return held[known[1]] * 1
+
+    return trace(fn), [call(X() + i) for i in range(5)], lambda: list(held.values())
+
+
+@cases(hits=3)
+def added_under_keys_of_all_kinds(trace):
+    """As hooks of modules fill a table in the first call."""
+    known = keys()
+    held = {}
+
+    def fn(x):
+        for i, key in enumerate(known):
+            held[key] = x * i
+        return held[known[0]] + 1
+
+    return trace(fn), [call(X() + i) for i in range(5)], lambda: list(held.values())
+
+
+@cases(hits=3)
+def other_keys_between_calls(trace):
+    known = [Key(), Key()]
+    first, second = known
+    held = {first: torch.ones(3), second: torch.zeros(3)}
+
+    def fn(x):
+        held[first] = x * 2
+        return held[second] + held[first]
+
+    def turn():
+        held[first] = held.pop(first)
+
+    def put():
+        held[Key()] = torch.ones(3)
+
+    def forget():
+        held.clear()
+        held.update({second: torch.ones(3) * 4, first: torch.ones(3)})
+
+    def numbers():
+        held[second] = 3.0
+
+    calls = [call(X() + i) for i in range(2)]
+    changes = [one for change in (turn, put, forget, numbers) for one in (*calls, change)]
+    return trace(fn), [*changes, *calls], lambda: list(held.values())
+
+
+@cases(hits=2)
+def a_key_that_is_another_object_by_turns(trace):
+    first, second = Key(), Key()
+    state = Holder(key=first)
+    held = {first: torch.ones(3), second: torch.zeros(3)}
+
+    def fn(x):
+        held[state.key] = x * 2
+        return held[first] + held[second]
+
+    def swap():
+        state.key = second if state.key is first else first
+
+    calls = [call(X() + i) for i in range(2)]
+    return trace(fn), [*calls, swap, *calls, swap, *calls], lambda: list(held.values())
+
+
+@cases(hits=2)
+def a_class_of_keys_that_learns_to_compare(trace):
+    class Other:
+        pass
+
+    first, second = Other(), Other()
+    held = {first: torch.ones(3), second: torch.zeros(3)}
+
+    def fn(x):
+        held[first] = x * 2
+        return held[second] + held[first]
+
+    def learn():
+        Other.__eq__ = lambda self, other: True
+        Other.__hash__ = lambda self: 3
+
+    calls = [call(X() + i) for i in range(3)]
+    return trace(fn), [*calls, learn, *calls], lambda: list(held.values())
+
+
+@cases(hits=2)
+def a_tensor_as_key_that_is_replaced(trace):
+    state = Holder(w=torch.ones(2), held={})
+    state.held[state.w] = torch.zeros(3)
+
+    def fn(x):
+        state.held[state.w] = state.held[state.w] + x
+        return state.held[state.w] * 1
+
+    def replace():
+        state.held = {(old := torch.ones(2)): torch.ones(3)}
+        state.w = old
+
+    def add():
+        state.w = torch.ones(2)
+        state.held[state.w] = torch.ones(3) * 3
+
+    calls = [call(X() + i) for i in range(3)]
+    return trace(fn), [*calls, replace, *calls, add, *calls], lambda: list(state.held.values())
 
 
 @cases.parametrize

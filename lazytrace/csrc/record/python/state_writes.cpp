@@ -262,14 +262,18 @@ bool StateWrites::is_namespace(PyObject* dict) const {
 bool StateWrites::pops_entry_alone(PyObject* dict, PyObject* name) const {
   if (is_namespace(dict)) return true;
   if (!PyDict_CheckExact(dict) || !PyUnicode_CheckExact(name)) return false;
-  return log_->find_entry(dict, name) || !PyDict_GetItemWithError(dict, name);
+  const Writes::Write* added = log_->find_entry(dict, name);
+  return added ? !added->original : !PyDict_GetItemWithError(dict, name);
 }
 
 bool StateWrites::pop_name(PyObject* dict, PyObject* name, Wording what) {
   if (!PyUnicode_CheckExact(name) || !pops_entry_alone(dict, name)) return false;
-  if (log_->find_entry(dict, name)) return delete_entry(dict, name, what);
   PyObject* held = PyDict_GetItemWithError(dict, name);
-  if (held && !can_take_out(provenance_->known(dict), dict)) return false;
+  if (!is_namespace(dict)) {
+    if (held) return delete_entry(dict, name, what);
+    return containers_->read_dict_item(dict, name), true;
+  }
+  if (!can_take_out(provenance_->known(dict), dict)) return false;
   // What pop() gives is the number itself, which nobody would follow.
   if (held && (PyLong_CheckExact(held) || PyFloat_Check(held))) return false;
   containers_->read_dict_item(dict, name);

@@ -471,13 +471,17 @@ bool ContainerReads::read_by_place(int node, PyObject* object) {
   if (PyODict_Check(object) || !holds_odd_key(object)) return false;
   by_place_.insert(object);
   tree_->expect_length(node, object);
+  read_places(node, object);
+  return true;
+}
+
+void ContainerReads::read_places(int node, PyObject* object) {
   PyObject *key, *value;
   Py_ssize_t at = 0;
   for (Py_ssize_t i = 0; next_entry(object, &at, &key, &value); ++i) {
     provenance_->read_child(node, Access::KeyAt, nullptr, i, key);
     if (value) provenance_->read_child(node, Access::ValueAt, nullptr, i, value);
   }
-  return true;
 }
 
 bool ContainerReads::read_deque(PyObject* object) {
@@ -516,6 +520,8 @@ void ContainerReads::read_entries(int node, PyObject* object, bool emptied) {
       read(Access::At, nullptr, i, PySequence_Fast_GET_ITEM(object, i));
     return;
   }
+  if (PyDict_Check(object) && !PyODict_Check(object) && holds_odd_key(object))
+    return read_places(node, object);
   py::object iterator = py::reinterpret_steal<py::object>(c_base(Py_TYPE(object))->tp_iter(object));
   py::list keys;
   while (PyObject* key = PyIter_Next(iterator.ptr())) {
