@@ -233,7 +233,7 @@ class _Step:
             values[0], values[1] = values[1], values[0]
         found = core.call_as_caller(self.function, tuple(values), named)
         if not self.writes:
-            return _as_tensor(found, given)
+            return _place_of(found, (*values, *named.values())) or _as_tensor(found, given)
         torch.autograd.graph.increment_version(args[0])
         return None
 
@@ -243,7 +243,15 @@ class _StepOnTensors(_Step):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         given = [_memory_of(tensor) for value in (*args, *kwargs.values()) for tensor in _tensors_in(value)]
-        return _as_given_back(core.call_as_caller(self.function, args, kwargs), given)
+        found = core.call_as_caller(self.function, args, kwargs)
+        return _place_of(found, (*args, *kwargs.values())) or _as_given_back(found, given)
+
+
+def _place_of(found: Any, args: tuple[Any, ...]) -> tuple[None, int] | None:
+    """The place of a list that numpy gives back, as `diff()` of no order does: a step has another one."""
+    if type(found) not in (list, tuple):
+        return None
+    return next(((None, place) for place, value in enumerate(args) if value is found), None)
 
 
 def _tensors_in(value: Any) -> list[Any]:
@@ -400,7 +408,17 @@ def _tensor_as_given(value: Any) -> Any:
 
 def _is_plain(tensor: torch.Tensor) -> bool:
     """Whether numpy may have its memory as it is."""
-    return not (tensor.requires_grad or tensor.is_conj() or tensor.is_neg()) and tensor.device.type == "cpu"
+    known = tensor.dtype in _KNOWN_TO_NUMPY and tensor.layout is torch.strided
+    other = tensor.requires_grad or tensor.is_conj() or tensor.is_neg()
+    return known and not other and tensor.device.type == "cpu"
+
+
+# Of others numpy has no memory, though a method of torch may do what its function asks for.
+_KNOWN_TO_NUMPY: Final = {
+    *(torch.bool, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.uint8, torch.uint16, torch.uint32, torch.uint64),
+    *(torch.float16, torch.float32, torch.float64, torch.complex64, torch.complex128),
+}
 
 
 # What numpy asks tensors for, beside the method of the name of its function.
@@ -581,6 +599,9 @@ def _made(
         return core.call_as_caller(function, args, kwargs)
     step = _step(function, on_tensors=on_tensors)
     found = core.opaque_call(step, "", step, *all_given, False, False, draws)
+    if type(found) is tuple and len(found) == 2 and found[0] is None:
+        core.refuse_array()
+        return (*args, *kwargs.values())[carriers.read(found[1])]
     scalar = type(found) is tuple and len(found) == 1 and isinstance(found[0], torch.Tensor)
     return _taken(found[0] if alone and scalar else found)
 
@@ -598,7 +619,8 @@ def _all_given(
         if on_tensors and (draws or not _is_as_made(function)):
             return None
         as_given = _tensor_as_given if on_tensors else _as_given
-        if not on_tensors and rest and function in _OF_LISTS and type(rest[0]) in (list, tuple):
+        of_list = rest and function in _OF_LISTS and type(rest[0]) in (list, tuple)
+        if of_list and not on_tensors and not _tells_order(function, rest, kwargs):
             items = _seen(rest[0])
             made = _filled(carriers.array_of(items), function, rest, kwargs)
             rest = (items if made is None else _shown_alone(made), *rest[1:])
@@ -608,6 +630,11 @@ def _all_given(
         return None if refused else (given, named)
     except _UnknownError:
         return None
+
+
+def _tells_order(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether `diff()` may give its list back."""
+    return function is numpy.diff and (len(args) > 1 or "n" in kwargs)
 
 
 def _filled(

@@ -218,6 +218,33 @@ def of_memory_that_is_shared_at_some_strides(trace):
     return trace(function), [*turned, *plain, *turned, *plain]
 
 
+# A method of torch may do what numpy has no dtype for.
+@cases(hits=0, eager="hands a numpy array to C code")
+def nonzero_of_a_dtype_that_numpy_has_not(trace):
+    return trace(lambda x: np.nonzero(x)), tensors(3, 4, dtype=torch.bfloat16)
+
+
+GIVEN_BACK = {
+    "list": lambda x: np.diff([x, x], 0),
+    "list by name": lambda x: np.diff(a=[x, x], n=0),
+    "tuple": lambda x: np.diff((x, x * 2), 0),
+    "tensor": lambda x: np.diff(x, 0),
+    "arrays": lambda x: np.diff([x.numpy(), x.numpy()], 0),
+    "numbers": lambda x: np.diff([x.shape[0], 2], 0),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN_BACK)
+def test_a_list_that_numpy_gives_back_is_the_list(name):
+    agree(lambda trace: (trace(GIVEN_BACK[name]), tensors(3, count=4)))
+
+
+@cases(hits=4)
+def orders_that_are_none_at_some_calls(trace):
+    steps = [call(torch.arange(3.0) ** 2, order) for order in (1, 1, 0, 1, 0, 1, 2, 1)]
+    return trace(lambda x, order: np.diff([x, x * 2], order)), steps
+
+
 def test_warnings_are_given_at_each_call():
     def told(function):
         found = []

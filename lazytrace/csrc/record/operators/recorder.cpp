@@ -418,7 +418,7 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
 }
 
 // Whether a function that runs again can be given this tensor, which is turned in place, as it looked before:
-// one that a step of the call's has made, of known sizes, to which no graph leads.
+// one that a step of the call's has made, of known sizes.
 bool Recorder::may_turn(const at::Tensor& tensor, const Step& turning) {
   Origins::Known* known = origins_.known(tensor);
   if (!known || made_by_factory(known->reg) || turning.takes_numbers) return false;
