@@ -211,6 +211,57 @@ def view_turned_with_a_graph_then_read(trace):
     return with_adam(trace, view_turned, branch=True)
 
 
+def set_behind_the_pass(y, weight, run):
+    run()
+    y.register_hook(torch.neg)
+
+
+def set_on_a_parameter_behind_the_pass(y, weight, run):
+    run()
+    return weight.register_hook(torch.neg)
+
+
+def set_between_passes(y, weight, run):
+    run()
+    y.register_hook(torch.neg)
+    run()
+
+
+def taken_off_behind_the_pass(y, weight, run):
+    handle = y.register_hook(torch.neg)
+    run()
+    handle.remove()
+
+
+# A replay has set the hooks on the graph of a pass that the function comes to once more.
+@pytest.mark.parametrize(
+    ("passes", "hits"),
+    [
+        (set_behind_the_pass, 8),
+        (set_on_a_parameter_behind_the_pass, 8),
+        (set_between_passes, 2),
+        (taken_off_behind_the_pass, 2),
+    ],
+)
+def test_hooks_that_are_not_those_of_the_pass(passes, hits):
+    def case(trace):
+        weight, kept = torch.nn.Parameter(torch.ones(3)), []
+
+        def step(x):
+            y = x * weight
+            kept[:] = [y * 1]
+            handle = passes(y, weight, lambda: (y * y).sum().backward(retain_graph=True))
+            z = y * 2 if x.sum() > 0 else y - 1
+            if handle:
+                handle.remove()
+            z.sum().backward()
+            return z.detach()
+
+        return trace(step), both_ways(), lambda: [weight, weight.grad]
+
+    check(case, hits=hits)
+
+
 @cases(hits=6)
 def turned_after_a_write_where_it_may_raise(trace):
     w = torch.zeros(2)

@@ -47,6 +47,11 @@ class Feeding {
     bool is = active() && expected().opaque && expected().opaque->hooks < 0;
     return is && feeder_->holds(expected().arguments[0].reg, tensor) ? &expected() : nullptr;
   }
+  // The backward pass that the replay has run here.
+  const OpaqueStep* pass() const {
+    bool is = active() && expected().opaque && expected().opaque->engine;
+    return is ? expected().opaque.get() : nullptr;
+  }
   // How the trace that has run names what it has found. While it feeds.
   const GuardTree::Paths& paths() const { return feeder_->paths(); }
   // How many hooks the steps that have run have set on this leaf of before the call.

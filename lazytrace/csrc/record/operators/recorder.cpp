@@ -1652,6 +1652,8 @@ Recorder::Backward Recorder::look_ahead(const std::vector<at::Tensor>& roots, bo
   if (!facts.python) facts.python = !std::all_of(graph.hooked.begin(), graph.hooked.end(), is_watched);
   facts.watched = (resuming_.after_block() || !graph.hooked.empty()) && !facts.python;
   facts.python |= facts.watched;
+  // Where the replay has come further than this pass, hooks that are set behind it are on the graph by now.
+  if (const OpaqueStep* ran = feeding_.pass()) facts.python = ran->python, facts.watched = ran->watched;
   program_->backward |= !facts.python || facts.watched;
   hooks_ran_ |= facts.python;
   return facts;
