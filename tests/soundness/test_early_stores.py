@@ -472,6 +472,40 @@ def of_objects_that_are_swapped(trace):
     return trace(fn), steps, lambda: [vars(one) for one in all_kept]
 
 
+@pytest.mark.parametrize("inside", [False, True])
+def test_what_is_set_over_tells_of_its_end(inside):
+    def case(trace):
+        told, weight = [], torch.nn.Parameter(torch.ones(3))
+
+        class Tells:
+            def __del__(self):
+                told.append(1)
+
+        class State:
+            kept = None
+
+        state = State()
+
+        def hook(gradient):
+            state.kept = gradient
+
+        def function(x):
+            state.kept = None
+            count = len(told)
+            y = x * weight
+            y.register_hook(hook)
+            y.sum().backward()
+            return y.detach(), count
+
+        def change():
+            state.kept = [Tells()] if inside else Tells()
+
+        steps = [call(torch.ones(3)) for _ in range(5)]
+        return trace(function), [*steps, change, *steps, change, *steps], lambda: [list(told), weight.grad]
+
+    check(case, hits=6)
+
+
 @cases.parametrize
 def test_early_stores(make, expected):
     check(make, **expected)

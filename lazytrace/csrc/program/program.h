@@ -109,6 +109,7 @@ struct OpaqueStep {
   bool effects = false;        // it wrote to a tensor that it was given
   bool random = false;         // it drew random numbers
   bool draws = false;          // none of torch's: code of C that gives an array of them (numpy)
+  bool sets = false;           // the attribute of its first argument that has the name of the second
   bool engine = false;         // it is a backward pass of autograd
   bool accumulates = false;    // which adds to the gradients of leaves
   bool told = false;           // it gives what it gave, as far as tensors show, or raises

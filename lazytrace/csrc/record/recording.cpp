@@ -1368,6 +1368,7 @@ std::shared_ptr<Trace> Recording::finish(py::object result, bool prove) {
   trace->tree_ = std::move(tree_);
   trace->tree_.group();
   trace->note_loose();
+  trace->note_sets();
   trace->family_ = family_;
   return trace;
 }

@@ -154,14 +154,26 @@ py::object overwritten(const Effect& effect, const Tree& value, PyObject* contai
   if (number) at.key = to_python(all[id], now[id]);
   return at.held(container);
 }
+
+// What lies in the dict of an object under this name; borrowed, or null.
+PyObject* attribute_of(PyObject* object, PyObject* name) {
+  PyObject** dict = _PyObject_GetDictPtr(object);
+  return dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
+}
 }  // namespace
 
 // Writes are made when the program has run. What is held by a place alone would go later than in the call,
-// and all that tells of it: a destructor, a weak reference.
+// and all that tells of it: a destructor, a weak reference. What a step sets goes in time, but what its end
+// writes has been read by then.
 int Trace::ending(const Call& call, const GuardTree::Values& values) const {
   auto is_asked_for = [&](PyObject* object) {
     return std::any_of(weak_.begin(), weak_.end(), [&](int node) { return values.nodes[node] == object; });
   };
+  auto shows = [&](PyObject* taken) {
+    return shows_its_end(taken) || (!weak_.empty() && leads_to(taken, is_asked_for));
+  };
+  for (const auto& [owner, name] : sets_)
+    if (shows(attribute_of(values.nodes[owner], name.ptr()))) return owner;
   NumberValues numbers;
   for (size_t i = 0; i < effects_.size(); ++i) {
     const Effect& effect = effects_[i];
@@ -178,8 +190,7 @@ int Trace::ending(const Call& call, const GuardTree::Values& values) const {
     if (taken && gone_[i] && has_destructor(taken.ptr()) &&
         PyWeakref_GET_OBJECT(gone_[i].ptr()) == reinterpret_cast<PyObject*>(Py_TYPE(taken.ptr())))
       continue;
-    bool shows = shows_its_end(taken.ptr()) || (!weak_.empty() && leads_to(taken.ptr(), is_asked_for));
-    if (shows) return effect.owner;
+    if (shows(taken.ptr())) return effect.owner;
   }
   return -1;
 }
@@ -400,6 +411,14 @@ void Trace::note_loose() {
       loose_.push_back(program().captures[static_cast<size_t>(guard.capture)]);
   }
   suits_sizes_ = AtSizes::suits(*plan_);
+}
+
+void Trace::note_sets() {
+  for (const Step& step : program().steps) {
+    if (!step.opaque || !step.opaque->sets) continue;
+    const std::vector<Tree>& given = step.opaque->call.items[0].items;
+    if (given[0].kind == Tree::Kind::State) sets_.emplace_back(given[0].index, given[1].value);
+  }
 }
 
 // How far the program has come at the sizes of this call; null where there is no place for these.

@@ -191,6 +191,7 @@ class Trace {
 
   // After the tree was given.
   void note_loose();
+  void note_sets();
   void take_plan(std::shared_ptr<const Plan> plan) {
     plan_ = std::move(plan);
     program_ = &plan_->program();
@@ -204,6 +205,8 @@ class Trace {
   std::vector<Effect> effects_;
   // For each, weakly: the class of what went there with its destructor; or null.
   std::vector<py::object> gone_;
+  // What steps set: of the object at a node, an attribute.
+  std::vector<std::pair<int, py::object>> sets_;
   Counters counters_;
   std::vector<int> needed_;      // nodes whose values are used after the guards were checked
   std::vector<int> weak_;        // nodes that weak references have led to

@@ -74,7 +74,7 @@ bool EarlyStores::store(PyObject* object, PyObject* name, PyObject* value) {
   if (PyList_CheckExact(value) || PyDict_CheckExact(value)) value = provenance->adopt(value, value_);
   auto args = py::make_tuple(py::handle(object), py::handle(name), py::handle(value));
   OpaqueCall call(*around_, function(), "", args.ptr(), nullptr, false, true);
-  call.has_effects();
+  call.sets_attribute();
   call.is_told();
   call.shows_what_it_touches();
   provenance->touch_attribute(object, name);

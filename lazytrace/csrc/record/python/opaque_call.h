@@ -71,6 +71,8 @@ class OpaqueCall {
   }
   // It makes handles of hooks, which torch counts on from this number that the function has written.
   void counts(PyObject* followed);
+  // It sets the attribute of its first argument that has the name of the second.
+  void sets_attribute() { step_->sets = step_->effects = true; }
   // It is a backward pass; `accumulates`: into the gradients of leaves.
   void is_backward(bool accumulates) {
     step_->engine = true;
