@@ -422,7 +422,7 @@ _KNOWN_TO_NUMPY: Final = {
 
 
 # What numpy asks tensors for, beside the method of the name of its function.
-_ASKED_OF_TENSORS: Final = ("__array__", "__array_wrap__", "__array_priority__", "__array_ufunc__")
+_ASKED_OF_TENSORS: Final = ("__array__", "numpy", "__array_wrap__", "__array_priority__", "__array_ufunc__")
 
 
 def _asked_of_tensors(function: Callable[..., Any]) -> dict[str, Any]:
@@ -529,7 +529,8 @@ def call_for_array(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -
     array = args[0] if args else None
     if type(array) in (list, tuple):  # of which both make one
         return call(numpy.array, *args, **kwargs)
-    if type(array) is torch.Tensor and len(args) + len(kwargs) == 1 and _is_plain(array):
+    alone = len(args) + len(kwargs) == 1
+    if type(array) is torch.Tensor and alone and _is_plain(array) and _is_as_made(function):
         shown = torch.Tensor.numpy(array)
         core.made_array(shown, array)
         return shown

@@ -506,6 +506,32 @@ def test_what_is_set_over_tells_of_its_end(inside):
     check(case, hits=6)
 
 
+# A function that runs again has not seen what the hook has set.
+@cases(hits=2)
+def number_that_is_set_behind_the_hook(trace):
+    net, kept = nn.Linear(3, 3), Kept()
+    with torch.no_grad():
+        net.weight.copy_(torch.arange(9.0).view(3, 3) / 9)
+        net.bias.fill_(0.1)
+    kept.one = kept.two = None
+
+    def hook(module, into, out_of):
+        kept.one, kept.two = out_of[0], out_of[0] * 2
+
+    net.register_full_backward_hook(hook)
+
+    def fn(x):
+        y = net(x)
+        kept.one = None
+        (y * 2).pow(2).sum().backward()
+        kept.two = 1.5
+        z = y * 2
+        return z.detach() * 3 if kept.one.sum() > 0 else z.detach() - 1
+
+    steps = [call(torch.ones(2, 3) * sign) for sign in (1, 1, 1, -1, -1, 1, 1, -1, -1, 1, 1, -1)]
+    return trace(fn), steps, lambda: [vars(kept), net.weight.grad]
+
+
 @cases.parametrize
 def test_early_stores(make, expected):
     check(make, **expected)

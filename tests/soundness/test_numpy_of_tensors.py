@@ -245,6 +245,31 @@ def orders_that_are_none_at_some_calls(trace):
     return trace(lambda x, order: np.diff([x, x * 2], order)), steps
 
 
+REPLACED = {
+    "squeeze": lambda x: np.squeeze(x[None]) * 2,
+    "swapaxes": lambda x: np.swapaxes(x, 0, 1) * 2,
+    "numpy": lambda x: torch.from_numpy(np.asarray(x)) * 2,
+    "__array__": lambda x: torch.from_numpy(np.asarray(x)) * 2,
+    "argmax": lambda x: np.argmax(x) * 2,
+}
+
+
+@pytest.mark.parametrize("name", REPLACED)
+def test_a_method_that_is_replaced_later(name, monkeypatch):
+    plain, step = REPLACED[name], traced(REPLACED[name])
+    before = getattr(torch.Tensor, name)
+    x = torch.arange(6.0).view(2, 3)
+    for _ in range(4):
+        assert torch.equal(step(x), plain(x))
+    assert step.stats().hits >= 2
+    monkeypatch.setattr(
+        torch.Tensor, name, lambda tensor, *args, **kwargs: before(tensor * 3, *args, **kwargs)
+    )
+    expected = plain(x)
+    for _ in range(3):
+        assert torch.equal(step(x), expected)
+
+
 def test_warnings_are_given_at_each_call():
     def told(function):
         found = []

@@ -52,13 +52,24 @@ bool EarlyStores::may_store(PyObject* object, PyObject* dict, PyObject* name, Py
   if (provenance->known(object) < 0 || provenance->is_fresh(object)) return false;
   // What torch keeps of its own no hook of the user's sets.
   if (code_flags(Frame::current().code()) & kTorchs) return false;
+  bool plain = is_tensor(value) || is_immutable(value) || may_adopt(value);
+  if (!plain || !recorder->takes_steps()) return false;
+  // What a replay has done is done, whatever later steps have put there; it may be of a recording from before.
+  if (recorder->feeding()) return recorder->expects(name_of(object, name));
   // Numbers that change at each call are followed as writes.
   if (changes_at_each_call(value) && !provenance->touched_attribute(object, name)) return false;
-  bool plain = is_tensor(value) || is_immutable(value) || may_adopt(value);
-  if (!plain || around_->writes->wrote(dict, name)) return false;
+  if (around_->writes->wrote(dict, name)) return false;
   PyObject* before = PyDict_GetItemWithError(dict, name);
-  if (before && runs_code_at_its_end(before)) return false;
-  return recorder->takes_steps();
+  return !before || !runs_code_at_its_end(before);
+}
+
+// Of the step that sets it.
+std::string EarlyStores::name_of(PyObject* object, PyObject* name) const {
+  return std::string(kSetAttribute) + where_is(object, name);
+}
+
+std::string EarlyStores::where_is(PyObject* object, PyObject* name) const {
+  return " " + around_->provenance->path_of(object) + "." + text_of(name);
 }
 
 bool EarlyStores::store(PyObject* object, PyObject* name, PyObject* value) {
@@ -69,12 +80,10 @@ bool EarlyStores::store(PyObject* object, PyObject* name, PyObject* value) {
   Recorder* recorder = around_->recorder;
   Provenance* provenance = around_->provenance;
   bool fed = recorder->feeding();
-  // The replay may be of a recording from before.
-  if (fed && !recorder->expects(kSetAttribute)) return false;
   if (PyList_CheckExact(value) || PyDict_CheckExact(value)) value = provenance->adopt(value, value_);
   auto args = py::make_tuple(py::handle(object), py::handle(name), py::handle(value));
   OpaqueCall call(*around_, function(), "", args.ptr(), nullptr, false, true);
-  call.sets_attribute();
+  call.sets_attribute(where_is(object, name));
   call.is_told();
   call.shows_what_it_touches();
   provenance->touch_attribute(object, name);

@@ -3,6 +3,8 @@
 
 #include <Python.h>
 
+#include <string>
+
 #include "record/python/opaque_call.h"
 
 namespace lazytrace {
@@ -39,6 +41,8 @@ class EarlyStores {
  private:
   bool may_store(PyObject* object, PyObject* dict, PyObject* name, PyObject* value) const;
   bool may_adopt(PyObject* value) const;
+  std::string name_of(PyObject* object, PyObject* name) const;
+  std::string where_is(PyObject* object, PyObject* name) const;
 
   const Surroundings* around_;
   bool active_ = false, has_any_ = false;

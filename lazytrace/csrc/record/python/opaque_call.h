@@ -71,8 +71,11 @@ class OpaqueCall {
   }
   // It makes handles of hooks, which torch counts on from this number that the function has written.
   void counts(PyObject* followed);
-  // It sets the attribute of its first argument that has the name of the second.
-  void sets_attribute() { step_->sets = step_->effects = true; }
+  // It sets the attribute of its first argument that has the name of the second, which is there in words.
+  void sets_attribute(const std::string& where) {
+    step_->sets = step_->effects = true;
+    step_->name += where;
+  }
   // It is a backward pass; `accumulates`: into the gradients of leaves.
   void is_backward(bool accumulates) {
     step_->engine = true;

@@ -281,6 +281,46 @@ bool takes_all_items(PyObject* callee) {
 }
 }  // namespace
 
+namespace {
+constexpr int kDeepest = 3;
+
+bool holds_tensor(PyObject* value, int depth = 0) {
+  if (THPVariable_CheckExact(value)) return is_ordinary(THPVariable_Unpack(value));
+  if (depth == kDeepest || !(PyTuple_CheckExact(value) || PyList_CheckExact(value))) return false;
+  PyObject** items = PySequence_Fast_ITEMS(value);
+  return std::any_of(items, items + PySequence_Fast_GET_SIZE(value),
+                     [depth](PyObject* item) { return holds_tensor(item, depth + 1); });
+}
+
+bool any_holds_tensor(PyObject* const* args, int count) {
+  return std::any_of(args, args + count, [](PyObject* value) { return holds_tensor(value); });
+}
+
+// Whether numpy makes arrays of tensors here. abs() of a tensor is none of numpy's.
+bool hands_tensors(PyObject* callee, PyObject* const* args, int count) {
+  return !PyCFunction_Check(callee) && any_holds_tensor(args, count);
+}
+}  // namespace
+
+// What numpy asks tensors for, where a replay does not ask: how they become arrays, and the method that does
+// what the function is asked for.
+void Unseen::read_methods(PyObject* callee) {
+  if (recorder_->stopped()) return;
+  auto* type = reinterpret_cast<PyTypeObject*>(THPVariableClass);
+  auto read = [&](PyObject* name) {
+    PyObject* found = PyUnicode_Check(name) ? _PyType_Lookup(type, name) : nullptr;
+    if (found) provenance_->read_child(provenance_->class_node(type), Access::Class, name, -1, found);
+  };
+  static PyObject* const always[] = {PyUnicode_InternFromString("__array__"),
+                                     PyUnicode_InternFromString("numpy")};
+  for (PyObject* name : always) read(name);
+  auto own = py::reinterpret_steal<py::object>(PyObject_GetAttrString(callee, "__name__"));
+  if (!own) return PyErr_Clear();
+  PyObject* name = own.release().ptr();
+  PyUnicode_InternInPlace(&name);
+  read(py::reinterpret_steal<py::object>(name).ptr());
+}
+
 void Unseen::exchange(Frame f, const Operation& operation) {
   if (operation.action != Action::Calls || recorder_->stopped()) return;
   PyObject** callee = callee_of(f, operation);
@@ -298,6 +338,7 @@ void Unseen::exchange(Frame f, const Operation& operation) {
     return;
   }
   if (PyObject* const* maker = of_arrays().makers.find(*callee); maker && recorder_->numbers()) {
+    if (any_holds_tensor(f.top(operation.third), operation.third)) read_methods(*callee);
     PyObject* instead = PyMethod_New(*maker, *callee);
     if (!instead) throw py::error_already_set();
     Py_SETREF(*callee, instead);
@@ -366,24 +407,6 @@ bool are_wholes(PyObject* const* args, int count) {
 }
 }  // namespace
 
-namespace {
-constexpr int kDeepest = 3;
-
-bool holds_tensor(PyObject* value, int depth = 0) {
-  if (THPVariable_CheckExact(value)) return is_ordinary(THPVariable_Unpack(value));
-  if (depth == kDeepest || !(PyTuple_CheckExact(value) || PyList_CheckExact(value))) return false;
-  PyObject** items = PySequence_Fast_ITEMS(value);
-  return std::any_of(items, items + PySequence_Fast_GET_SIZE(value),
-                     [depth](PyObject* item) { return holds_tensor(item, depth + 1); });
-}
-
-// Whether numpy makes arrays of tensors here. abs() of a tensor is none of numpy's.
-bool hands_tensors(PyObject* callee, PyObject* const* args, int count) {
-  return !PyCFunction_Check(callee) &&
-         std::any_of(args, args + count, [](PyObject* value) { return holds_tensor(value); });
-}
-}  // namespace
-
 // A function of numpy that is handed arrays, which is handed on to be called as a step.
 void Unseen::exchange_function(Frame f, const Operation& operation, PyObject** callee) {
   PyObject* const* own = recorder_->numbers() ? of_arrays().functions.find(*callee) : nullptr;
@@ -397,8 +420,9 @@ void Unseen::exchange_function(Frame f, const Operation& operation, PyObject** c
   // What takes many numbers is Python code of numpy's.
   bool of_many = does == Does::OfNumbers || does == Does::OfWholes;
   bool unknown = operation.third && (of_many || (takes_numbers && does == Does::Unknown));
-  bool any = hands_tensors(*callee, args, operation.third) ||
-             (unknown && std::all_of(args, args + operation.third, is_plain)) ||
+  bool tensors = hands_tensors(*callee, args, operation.third);
+  if (tensors) read_methods(*callee);
+  bool any = tensors || (unknown && std::all_of(args, args + operation.third, is_plain)) ||
              std::any_of(args, args + operation.third, [&](PyObject* value) {
                return follows_any(value) || (takes_numbers && holds_followed(value));
              });

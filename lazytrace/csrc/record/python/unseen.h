@@ -89,6 +89,7 @@ class Unseen {
   bool follows(PyObject* array) const;
   bool follows_any(PyObject* value, int depth = 0) const;
   void exchange_function(Frame f, const Operation& operation, PyObject** callee);
+  void read_methods(PyObject* callee);
   void exchange_operand(PyObject** place);
   void exchange_rows(PyObject** place, PyObject* rows);
   bool exchange_attribute(Frame f, const Operation& operation);
