@@ -54,7 +54,7 @@ bool EarlyStores::may_store(PyObject* object, PyObject* dict, PyObject* name, Py
   if (code_flags(Frame::current().code()) & kTorchs) return false;
   bool plain = is_tensor(value) || is_immutable(value) || may_adopt(value);
   if (!plain || !recorder->takes_steps()) return false;
-  // What a replay has done is done, whatever later steps have put there; it may be of a recording from before.
+  // What a replay has done is done, whatever lies there by now. It may be of a recording from before.
   if (recorder->feeding()) return recorder->expects(name_of(object, name));
   // Numbers that change at each call are followed as writes.
   if (changes_at_each_call(value) && !provenance->touched_attribute(object, name)) return false;
