@@ -302,8 +302,8 @@ def a_key_that_is_another_object_by_turns(trace):
     return trace(fn), [*calls, swap, *calls, swap, *calls], lambda: list(held.values())
 
 
-@cases(hits=2)
-def a_class_of_keys_that_learns_to_compare(trace):
+@cases(hits=2, eager="calls .__hash__()")
+def a_class_of_keys_that_learns_to_hash(trace):
     class Other:
         pass
 
@@ -314,12 +314,17 @@ def a_class_of_keys_that_learns_to_compare(trace):
         held[first] = x * 2
         return held[second] + held[first]
 
+    asked = []
+
+    def hashed(self):
+        asked.append(1)
+        return object.__hash__(self)
+
     def learn():
-        Other.__eq__ = lambda self, other: True
-        Other.__hash__ = lambda self: 3
+        Other.__hash__ = hashed
 
     calls = [call(X() + i) for i in range(3)]
-    return trace(fn), [*calls, learn, *calls], lambda: list(held.values())
+    return trace(fn), [*calls, learn, *calls], lambda: (list(held.values()), len(asked))
 
 
 @cases(hits=2)
