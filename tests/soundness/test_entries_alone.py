@@ -6,6 +6,7 @@ import collections
 
 import torch
 
+from lazytrace import opaque
 from tests.soundness.runner import Cases, Holder, X, call, check
 
 cases = Cases()
@@ -150,7 +151,8 @@ def what_nobody_reads_of_it_may_change(trace):
     tables = Tables()
 
     def fn(x):
-        merged = {**{"state": tables.state}, "tensors": tables.tensors}
+        first = {"state": tables.state}
+        merged = {**first, "tensors": tables.tensors}
         merged.update({"scale": 2.0})
         for one in merged["tensors"]:
             merged["state"][one]["sum"].add_(x)
@@ -346,6 +348,49 @@ def a_tensor_as_key_that_is_replaced(trace):
 
     calls = [call(X() + i) for i in range(3)]
     return trace(fn), [*calls, replace, *calls, add, *calls], lambda: list(state.held.values())
+
+
+@cases(hits=2)
+def a_tensor_that_was_no_key_and_is_one(trace):
+    """Another tensor of the same shape lies at its place among the keys, as many as before."""
+    first, second, third = (torch.ones(2) for _ in range(3))
+    held = {first: torch.ones(3), second: torch.zeros(3)}
+    state = Holder(asked=third)
+
+    def fn(x):
+        found = held.pop(state.asked, None)
+        held[second] = held[second] * 0.5 + x
+        return x * 1, found
+
+    def put():
+        held[third] = held.pop(first)
+
+    def turn():
+        state.asked = first
+        held[first] = held.pop(second)
+        held[second] = torch.ones(3) * 5
+
+    calls = [call(X() + i) for i in range(3)]
+    return trace(fn), [*calls, put, *calls, turn, *calls], lambda: list(held.values())
+
+
+@cases(hits=3)
+def set_by_a_step_under_objects(trace):
+    """As the backward hooks of modules do."""
+    layer, weight, other = torch.nn.Linear(3, 3), torch.ones(2), Key()
+    held = {}
+
+    @opaque
+    def look(x):
+        held[layer] = x * 2
+        held[weight] = x + 1 if x.sum() > 3 else None
+
+    def fn(x):
+        look(x)
+        return held[layer] + 1, held[weight]
+
+    calls = [call(X() + i) for i in (0, 0, 0, 5, 5, 0, 0)]
+    return trace(fn), [*calls, lambda: held.update({other: 1}), *calls], lambda: list(held.values())
 
 
 @cases.parametrize

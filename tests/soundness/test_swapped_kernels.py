@@ -1,4 +1,4 @@
-"""Kernels that Python gives an operator anew, between two calls, under a name that torch.library knows already."""
+"""Kernels that Python gives an operator anew, between two calls, under a name that torch.library knows."""
 
 from __future__ import annotations
 

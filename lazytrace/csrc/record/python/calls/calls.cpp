@@ -1421,6 +1421,7 @@ void Calls::call_container_method(PyTypeObject* type, const std::string& name, P
       keep_update(args, count);
     else
       consumption_->hand_over(args, count, Consumer::Compares);
+    if (PyDict_Check(self) && name == "pop" && count) consumption_->use_as_key(args[0]);
     if (PyDict_Check(self)) look_up_entries(args, count);
     expect_texts(name.c_str(), args, count);
     if (name == "sort" || name == "remove") consumption_->consume(self, Consumer::Compares);

@@ -484,6 +484,13 @@ void ContainerReads::read_places(int node, PyObject* object) {
   }
 }
 
+// That none of them is another one says what lies under a key that is looked up.
+void ContainerReads::compare_key(PyObject* key) {
+  for (Py_ssize_t i = 0; PyTuple_Check(key) && i < PyTuple_GET_SIZE(key); ++i)
+    compare_key(PyTuple_GET_ITEM(key, i));
+  provenance_->compare_as_itself(key);
+}
+
 bool ContainerReads::read_deque(PyObject* object) {
   if (!lists_->is(object)) return false;
   lists_->read_whole(object);
@@ -520,8 +527,12 @@ void ContainerReads::read_entries(int node, PyObject* object, bool emptied) {
       read(Access::At, nullptr, i, PySequence_Fast_GET_ITEM(object, i));
     return;
   }
-  if (PyDict_Check(object) && !PyODict_Check(object) && holds_odd_key(object))
-    return read_places(node, object);
+  if (PyDict_Check(object) && !PyODict_Check(object) && holds_odd_key(object)) {
+    read_places(node, object);
+    PyObject *key, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(object, &at, &key, &value);) compare_key(key);
+    return;
+  }
   py::object iterator = py::reinterpret_steal<py::object>(c_base(Py_TYPE(object))->tp_iter(object));
   py::list keys;
   while (PyObject* key = PyIter_Next(iterator.ptr())) {

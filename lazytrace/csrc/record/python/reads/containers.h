@@ -102,6 +102,7 @@ class ContainerReads {
   // Of one with keys that no guard can hold; false where that cannot be.
   // Its keys and values one by one, by the places where they stand.
   void read_places(int node, PyObject* object);
+  void compare_key(PyObject* key);
   bool read_by_place(int node, PyObject* container);
   // Of a container whose structure the signature holds: the values in it.
   void read_values(int node, PyObject* held);

@@ -152,10 +152,18 @@ bool LateReads::read(int which, PyObject* object, PyObject* key) {
   return true;
 }
 
+// A key that a replay has, too: a value, or an object that it finds where the recording did.
+bool LateReads::is_known_key(PyObject* key) const {
+  if (is_key(key)) return true;
+  Provenance* provenance = around_->provenance;
+  if (!is_key_by_identity(key) || provenance->is_fresh(key)) return false;
+  return (is_tensor(key) ? provenance->node_of_tensor(key) : provenance->known(key)) >= 0;
+}
+
 bool LateReads::read_entry(PyObject* container, PyObject* key) {
   bool dict = PyDict_CheckExact(container) || is_default_dict(container);
   bool list = PyList_CheckExact(container) && PyLong_CheckExact(key);
-  if (!(dict && is_key(key)) && !list) return false;
+  if (!(dict && is_known_key(key)) && !list) return false;
   return has_changed(container, container, key) && read(kEntry, container, key);
 }
 

@@ -40,6 +40,7 @@ class LateReads {
  private:
   // `written`: the namespace of an object, or the container itself. `key`: null for all that it holds.
   bool has_changed(PyObject* object, PyObject* written, PyObject* key) const;
+  bool is_known_key(PyObject* key) const;
   bool show(PyObject* object, PyObject* name, PyObject* value) const;
   bool read_placed(PyObject* object, PyObject* dict, PyObject* name);
   std::string where_is(int which, PyObject* object, PyObject* key) const;
