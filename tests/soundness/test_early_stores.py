@@ -532,6 +532,77 @@ def number_that_is_set_behind_the_hook(trace):
     return trace(fn), steps, lambda: [vars(kept), net.weight.grad]
 
 
+class Mapped(nn.Module):
+    """Keeps it as its own attributes, which torch sets in Python."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        with torch.no_grad():
+            self.layer.weight.copy_(torch.arange(9.0).view(3, 3) / 11 - 0.3)
+            self.layer.bias.fill_(0.05)
+        self.gradient = self.output = None
+        self.layer.register_forward_hook(self.keep_output)
+        self.layer.register_full_backward_hook(self.keep_gradient)
+
+    def keep_output(self, module, args, output):
+        self.output = output.detach()
+
+    def keep_gradient(self, module, into, out_of):
+        self.gradient = out_of[0]
+
+    def forward(self, x):
+        self.gradient = None
+        y = self.layer(x)
+        (y * y).sum().backward()
+        return self.gradient * self.output
+
+    def kept(self):
+        return self.gradient, self.output, [p.grad for p in self.parameters()]
+
+
+class WithSetter(Mapped):
+    def __setattr__(self, name, value):
+        if name == "gradient":
+            self.__dict__["times"] = self.__dict__.get("times", 0) + 1
+        super().__setattr__(name, value)
+
+
+class InABranch(Mapped):
+    def forward(self, x):
+        made = super().forward(x)
+        if made.sum() > 0.1:
+            self.gradient = None
+            return made * 2
+        return made - 1
+
+
+def of_module(kind, **expected):
+    def make(trace):
+        module = kind()
+        generator = torch.Generator().manual_seed(4)
+        steps = [call(torch.randn(2, 3, generator=generator)) for _ in range(10)]
+        return trace(module), steps, module.kept
+
+    make.__name__ = kind.__name__
+    return cases(**expected)(make)
+
+
+of_module(Mapped, hits=5)
+of_module(WithSetter, hits=0, eager="changes what the function has written")
+of_module(InABranch, hits=2)
+
+
+@cases(hits=0, eager="changes what the function has written")
+def a_buffer_of_a_module(trace):
+    """Is no attribute of the module's own: it lies in a dict of torch's."""
+    module = Mapped()
+    del module.gradient
+    module.register_buffer("gradient", None)
+    steps = [call(torch.full((2, 3), float(i))) for i in range(5)]
+    return trace(module), steps, module.kept
+
+
 @cases.parametrize
 def test_early_stores(make, expected):
     check(make, **expected)

@@ -304,7 +304,7 @@ def a_key_that_is_another_object_by_turns(trace):
     return trace(fn), [*calls, swap, *calls, swap, *calls], lambda: list(held.values())
 
 
-@cases(hits=2, eager="calls .__hash__()")
+@cases(hits=2, eager="reads a container with a")
 def a_class_of_keys_that_learns_to_hash(trace):
     class Other:
         pass

@@ -199,7 +199,7 @@ def looked_up_behind_a_look(trace):
     )
 
 
-@cases(hits=0, eager="reads-odd-key")
+@cases(hits=1)
 def copied(trace):
     """A copy looks its keys up."""
     a, b = Key(2.0), Key(3.0)
@@ -219,7 +219,7 @@ def ordered(trace):
     ]
 
 
-@cases(hits=0, eager="reads-odd-key")
+@cases(hits=2)
 def written_to(trace):
     d = {Key(2.0): 1.0, Key(3.0): 2.0}
 

@@ -1,5 +1,6 @@
 #include "record/python/early_stores.h"
 
+#include "cpython/callee.h"
 #include "cpython/ends.h"
 #include "cpython/frame.h"
 #include "cpython/namespaces.h"
@@ -26,16 +27,35 @@ PyObject* function() {
   return made;
 }
 
-// What the instruction changes is nothing that anybody keeps.
-void turn_aside(PyObject** place) {
-  PyObject* instead = new_namespace();
-  Py_SETREF(*place, instead);
+PyObject* ignore(PyObject*, PyObject*) { Py_RETURN_NONE; }
+
+// What is called in the place of a setter: nothing is left to do.
+PyObject* ignoring() {
+  static PyMethodDef method{"ignore", ignore, METH_VARARGS, nullptr};
+  static PyObject* const made = PyCFunction_New(&method, nullptr);
+  return made;
 }
 
 bool changes_at_each_call(PyObject* value) {
   return is_followed(value) || PyLong_CheckExact(value) || PyFloat_CheckExact(value);
 }
 }  // namespace
+
+// What the instruction changes is nothing that anybody keeps.
+void EarlyStores::turn_aside() {
+  PyObject* instead = callee_ ? Py_NewRef(ignoring()) : new_namespace();
+  PyObject** place = callee_ ? callee_ : object_;
+  Py_SETREF(*place, instead);
+}
+
+bool EarlyStores::sets(PyObject* object, PyObject* value) const {
+  if (!value_ || *value_ != value) return false;
+  Frame setter = Frame::current();
+  // The method of a module lies between.
+  if (callee_) setter = setter.previous();
+  if (!setter || (code_flags(setter.code()) & kTorchs)) return false;
+  return callee_ ? MethodWrapper::of(*callee_)->self == object : *object_ == object;
+}
 
 // A new list or dict that lies on the stack alone, with nothing in it: each replay makes another.
 bool EarlyStores::may_adopt(PyObject* value) const {
@@ -46,12 +66,10 @@ bool EarlyStores::may_adopt(PyObject* value) const {
 
 bool EarlyStores::may_store(PyObject* object, PyObject* dict, PyObject* name, PyObject* value) const {
   Recorder* recorder = around_->recorder;
-  if (!value_ || *object_ != object || *value_ != value) return false;
+  if (!sets(object, value)) return false;
   if (recorder->stopped() || recorder->inside_operator() || recorder->in_block()) return false;
   const Provenance* provenance = around_->provenance;
   if (provenance->known(object) < 0 || provenance->is_fresh(object)) return false;
-  // What torch keeps of its own no hook of the user's sets.
-  if (code_flags(Frame::current().code()) & kTorchs) return false;
   bool plain = is_tensor(value) || is_immutable(value) || may_adopt(value);
   if (!plain || !recorder->takes_steps()) return false;
   // What a replay has done is done, whatever lies there by now. It may be of a recording from before.
@@ -90,7 +108,7 @@ bool EarlyStores::store(PyObject* object, PyObject* name, PyObject* value) {
   provenance->place(*dict, name, value);
   if (fed) recorder->fed_value();
   call.finish(Py_None);
-  if (fed) turn_aside(object_);
+  if (fed) turn_aside();
   return true;
 }
 

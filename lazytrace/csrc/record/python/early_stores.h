@@ -27,11 +27,20 @@ class EarlyStores {
     Stack(EarlyStores* stores, PyObject** object, PyObject** value) : stores_(stores) {
       stores->object_ = object, stores->value_ = value;
     }
-    ~Stack() { stores_->object_ = stores_->value_ = nullptr; }
+    ~Stack() { stores_->object_ = stores_->callee_ = stores_->value_ = nullptr; }
+    // object.__setattr__, bound to the object: in the end a module sets its attributes by that.
+    static Stack of_call(EarlyStores* stores, PyObject** callee, PyObject** value) {
+      return Stack(stores, nullptr, callee, value);
+    }
     Stack(const Stack&) = delete;
     Stack& operator=(const Stack&) = delete;
 
    private:
+    Stack(EarlyStores* stores, PyObject** object, PyObject** callee, PyObject** value)
+        : Stack(stores, object, value) {
+      stores->callee_ = callee;
+    }
+
     EarlyStores* stores_;
   };
   // object.name = value, which the instruction does next; where a replay has done it, to an object that
@@ -41,12 +50,15 @@ class EarlyStores {
  private:
   bool may_store(PyObject* object, PyObject* dict, PyObject* name, PyObject* value) const;
   bool may_adopt(PyObject* value) const;
+  // Whether the instruction sets it, in code of the user's: what torch keeps of its own no hook sets.
+  bool sets(PyObject* object, PyObject* value) const;
+  void turn_aside();
   std::string name_of(PyObject* object, PyObject* name) const;
   std::string where_is(PyObject* object, PyObject* name) const;
 
   const Surroundings* around_;
   bool active_ = false, has_any_ = false;
-  PyObject **object_ = nullptr, **value_ = nullptr;
+  PyObject **object_ = nullptr, **callee_ = nullptr, **value_ = nullptr;
 };
 
 }  // namespace lazytrace

@@ -458,6 +458,15 @@ bool Instructions::advances_older(PyObject* callee, PyObject* iterator) const {
          !shows_what_is_next(Py_TYPE(iterator));
 }
 
+namespace {
+// object.__setattr__, bound to an object.
+bool sets_plainly(PyObject* callee, int count) {
+  static PyObject* const setter = PyDict_GetItemString(PyBaseObject_Type.tp_dict, "__setattr__");
+  const MethodWrapper* bound = MethodWrapper::of(callee);
+  return count == 2 && bound && reinterpret_cast<PyObject*>(bound->descriptor) == setter;
+}
+}  // namespace
+
 void Instructions::call(Frame f, const Operation& operation) {
   calls_->enter(f);
   // A method stands below its object, which is the first argument.
@@ -474,7 +483,12 @@ void Instructions::call(Frame f, const Operation& operation) {
       std::strcmp(reinterpret_cast<PyCFunctionObject*>(callee)->m_ml->ml_name, "__reduce_ex__") == 0)
     reducing_ = f.address();
   if (callee == reinterpret_cast<PyObject*>(&PySuper_Type) && !count) names_->read_class_cell(f);
-  if (!calls_->asks_for_number(callee, f.top(count), count)) calls_->call(callee, f.top(count), count);
+  if (sets_plainly(callee, count)) {
+    auto stack = writes_->while_called(callee_of(f, operation), f.place(1));
+    calls_->call(callee, f.top(count), count);
+  } else if (!calls_->asks_for_number(callee, f.top(count), count)) {
+    calls_->call(callee, f.top(count), count);
+  }
   calls_->name_keywords(nullptr);
   if (PyType_Check(callee)) new_objects_->expect(f, reinterpret_cast<PyTypeObject*>(callee));
 }

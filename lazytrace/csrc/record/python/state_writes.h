@@ -62,6 +62,10 @@ class StateWrites {
   void set_attribute(PyObject** object, PyObject* name, PyObject** value);
   // `value`: null where it is deleted.
   void write_attribute(PyObject* object, PyObject* name, PyObject* value);
+  // While object.__setattr__ is called that is bound to its object, with a name and the value.
+  EarlyStores::Stack while_called(PyObject** callee, PyObject** value) {
+    return EarlyStores::Stack::of_call(early_, callee, value);
+  }
   // What object.__setattr__ writes; null: what object.__delattr__ takes away.
   void write_plainly(PyObject* object, PyObject* name, PyObject* value);
   void write_item(PyObject* object, PyObject* key, PyObject* value);

@@ -527,7 +527,7 @@ void ContainerReads::read_entries(int node, PyObject* object, bool emptied) {
       read(Access::At, nullptr, i, PySequence_Fast_GET_ITEM(object, i));
     return;
   }
-  if (PyDict_Check(object) && !PyODict_Check(object) && holds_odd_key(object)) {
+  if (PyDict_Check(object) && !PyODict_Check(object) && holds_odd_key(object) && has_silent_keys(object)) {
     read_places(node, object);
     PyObject *key, *value;
     for (Py_ssize_t at = 0; PyDict_Next(object, &at, &key, &value);) compare_key(key);
