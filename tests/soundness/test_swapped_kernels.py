@@ -92,6 +92,22 @@ def one_that_another_kernel_calls(trace):
     return outer.around(trace, kernels.give(outer.writes))
 
 
+@cases(hits=6, eager="sets ['n'] of a dict")
+def before_a_branch_that_was_taken_both_ways(trace):
+    """The second way was recorded by a function that ran again, and was fed what the operator gave."""
+    kernels = Kernels()
+
+    def fn(x):
+        y = kernels.operator(x)
+        if y.sum() > 15:
+            return y * kernels.written["n"]
+        return y - 1
+
+    low, high = [call(X())] * 3, [call(X() + 5)] * 3
+    steps = [*low, *high, *low, kernels.give(kernels.writes), *high, *low]
+    return trace(fn), steps, lambda: dict(kernels.written)
+
+
 class OfTorch(Kernels):
     """The same of an operator of torch's own, whose kernels are put back at the end."""
 

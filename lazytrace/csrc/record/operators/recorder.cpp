@@ -381,9 +381,9 @@ void Recorder::record_operator(const c10::OperatorHandle& op, torch::jit::Stack*
   if (feeding() && facts.view) read_fed_blanks(before);
   sizes_.begin(step, shape_depends_on_values(facts, before));
   if (sizes_.follows()) note_memory(before, &step);
+  note_kernel(op, &step);
   if (feeding()) return feed_operator(op, stack, std::move(step));
   if (facts.forward_mode) fail(say(reason::ForwardMode));
-  note_kernel(op, &step);
   note_effects(op, facts, before, &step);
   Written written(schema, before);
   run_watched(op, [&] { run_plain(op, stack); });
@@ -435,12 +435,14 @@ bool Recorder::may_turn(const at::Tensor& tensor, const Step& turning) {
 // What surrounds the call of an operator: switches of torch's bindings, and who has written its kernel.
 void Recorder::note_kernel(const c10::OperatorHandle& op, Step* step) {
   const std::string& name = op.schema().name();
+  // One of torch's that nobody has replaced is seen in the signature (`replaced_kernels`).
+  bool may_be_python = !is_torchs(name) || conditions_.overridden;
+  // What a replay has run hangs on its kernel, too.
+  hangs_on_kernels_ |= may_be_python;
+  if (feeding()) return;
   step->below = !conditions_.below && is_below_autograd();
   if (at::globalContext().checkSparseTensorInvariants() != conditions_.invariants)
     fail(say(reason::ChecksInvariants));
-  // One of torch's that nobody has replaced is seen in the signature (`replaced_kernels`).
-  bool may_be_python = !is_torchs(name) || conditions_.overridden;
-  hangs_on_kernels_ |= may_be_python;
   step->python = may_be_python && runs_python(op, conditions_.registrations);
   python_kernels_ += step->python;
   if (step->python && has_written()) fail_in_operator(say(reason::PythonKernel, name));

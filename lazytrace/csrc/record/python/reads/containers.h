@@ -99,10 +99,10 @@ class ContainerReads {
   void settle(PyObject* container);
   bool keeps_length(int node, PyObject* container);
   void read_entries(int node, PyObject* held, bool emptied = false);
-  // Of one with keys that no guard can hold; false where that cannot be.
   // Its keys and values one by one, by the places where they stand.
   void read_places(int node, PyObject* object);
   void compare_key(PyObject* key);
+  // Of one with keys that no guard can hold; false where that cannot be.
   bool read_by_place(int node, PyObject* container);
   // Of a container whose structure the signature holds: the values in it.
   void read_values(int node, PyObject* held);
