@@ -83,11 +83,7 @@ bool EarlyStores::may_store(PyObject* object, PyObject* dict, PyObject* name, Py
 
 // Of the step that sets it.
 std::string EarlyStores::name_of(PyObject* object, PyObject* name) const {
-  return std::string(kSetAttribute) + where_is(object, name);
-}
-
-std::string EarlyStores::where_is(PyObject* object, PyObject* name) const {
-  return " " + around_->provenance->path_of(object) + "." + text_of(name);
+  return kSetAttribute + around_->words_for(object, name);
 }
 
 bool EarlyStores::store(PyObject* object, PyObject* name, PyObject* value) {
@@ -101,7 +97,7 @@ bool EarlyStores::store(PyObject* object, PyObject* name, PyObject* value) {
   if (PyList_CheckExact(value) || PyDict_CheckExact(value)) value = provenance->adopt(value, value_);
   auto args = py::make_tuple(py::handle(object), py::handle(name), py::handle(value));
   OpaqueCall call(*around_, function(), "", args.ptr(), nullptr, false, true);
-  call.sets_attribute(where_is(object, name));
+  call.sets_attribute(around_->words_for(object, name));
   call.is_told();
   call.shows_what_it_touches();
   provenance->touch_attribute(object, name);

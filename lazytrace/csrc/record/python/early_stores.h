@@ -54,7 +54,6 @@ class EarlyStores {
   bool sets(PyObject* object, PyObject* value) const;
   void turn_aside();
   std::string name_of(PyObject* object, PyObject* name) const;
-  std::string where_is(PyObject* object, PyObject* name) const;
 
   const Surroundings* around_;
   bool active_ = false, has_any_ = false;

@@ -307,7 +307,7 @@ void Instructions::take_numbers(Frame f, const Operation& operation) {
   if (callee && operation.action == Action::Calls && f.peek(operation.first) && takes_entry(*callee)) {
     PyObject* dict = f.peek(operation.third + 1);
     bool alone = operation.third && writes_->pops_entry_alone(dict, f.peek(operation.third));
-    return alone || writes_->is_namespace(dict) ? void() : put_viewed(dict);
+    return alone ? void() : put_viewed(dict);
   }
   int named = names_keywords() ? static_cast<int>(PyTuple_GET_SIZE(calls_->keyword_names())) : 0;
   bool calls = callee && operation.action == Action::Calls;

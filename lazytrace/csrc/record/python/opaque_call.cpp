@@ -251,6 +251,10 @@ bool is_final(PyObject* cell, PyObject* function) {
 }
 }  // namespace
 
+std::string Surroundings::words_for(PyObject* object, PyObject* name) const {
+  return " " + provenance->path_of(object) + "." + text_of(name);
+}
+
 OpaqueCall::OpaqueCall(const Surroundings& around, PyObject* function, const std::string& attribute,
                        PyObject* args, PyObject* kwargs, bool python, bool feedable, bool watched)
     : around_(around), step_(std::make_shared<OpaqueStep>()) {

@@ -24,6 +24,9 @@ struct Surroundings {
   Pause* pause;
   Exchange* exchange;
   Unseen* unseen;
+
+  // Which attribute a step of ours reads or sets, as its name says it: " self.gradient".
+  std::string words_for(PyObject* object, PyObject* name) const;
 };
 
 // The `self` of functions of the core's own that steps call: there for as long as the process.

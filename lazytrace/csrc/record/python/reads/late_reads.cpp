@@ -115,7 +115,7 @@ bool LateReads::has_changed(PyObject* object, PyObject* written, PyObject* key) 
 
 std::string LateReads::where_is(int which, PyObject* object, PyObject* key) const {
   if (which != kAttribute && which != kSlot) return "";
-  return " " + around_->provenance->path_of(object) + "." + text_of(key);
+  return around_->words_for(object, key);
 }
 
 bool LateReads::read(int which, PyObject* object, PyObject* key) {
@@ -190,7 +190,7 @@ bool LateReads::read_placed(PyObject* object, PyObject* dict, PyObject* name) {
   PyObject* held = PyDict_GetItemWithError(dict, name);
   bool there = value.is(py::handle(held));
   if (!sure) {
-    std::string where = where_is(kAttribute, object, name);
+    std::string where = around_->words_for(object, name);
     if (fed) {
       if (!recorder->expects(name_of(kStill) + where)) return false;
       there = recorder->fed_value().ptr() == Py_True;
