@@ -393,6 +393,46 @@ def set_by_a_step_under_objects(trace):
     return trace(fn), [*calls, lambda: held.update({other: 1}), *calls], lambda: list(held.values())
 
 
+@cases(hits=4, recordings=1)
+def counted_under_a_tuple(trace):
+    def body(held, x):
+        held[(1, "a")] += 1
+        return x * held[(1, "a")]
+
+    return counted(body, lambda: {(1, "a"): 0, (1, "b"): 5})(trace)
+
+
+@cases(hits=3, recordings=1, eager="sets [('s0', 2)] of a")  # it is followed from the second call on
+def a_value_of_a_state_and_an_action(trace):
+    def body(held, x):
+        old = held[("s0", 2)]
+        best = max(held[("s1", 0)], held[("s1", 2)])
+        held[("s0", 2)] = old + 0.1 * (x.mean().item() + 0.9 * best - old)
+        return x * held[("s0", 2)]
+
+    state = {("s0", 2): 0.0, ("s1", 0): 0.5, ("s1", 2): 0.25}
+    return counted(body, lambda: collections.defaultdict(float, state))(trace)
+
+
+@cases(hits=2, recordings=1, eager="sets [('a', None)] of a dict")  # a counter is not absent again
+def a_tuple_that_is_missing_at_first(trace):
+    def body(held, x):
+        held[("a", None)] = held.get(("a", None), 0) + 1
+        return x + held[("a", None)]
+
+    return counted(body, dict)(trace)
+
+
+@cases(hits=0, recordings=5)  # the two are one key: all that the dict held is read
+def a_tuple_that_is_read_under_an_equal_one(trace):
+    def body(held, x):
+        before = held[(True, "a")]
+        held[(1, "a")] += 1
+        return x * before + held[(1.0, "a")]
+
+    return counted(body, lambda: {(1, "a"): 0})(trace)
+
+
 @cases.parametrize
 def test_entries_alone(make, expected):
     check(make, **expected)

@@ -147,6 +147,22 @@ bool is_key(PyObject* v) {
   return key_within(v, kDeepest, &left);
 }
 
+bool is_equal_key(PyObject* a, PyObject* b) {
+  if (a == b) return true;
+  if (!a || !b || !is_key(a) || !is_key(b)) return false;
+  int equal = PyObject_RichCompareBool(a, b, Py_EQ);
+  if (equal < 0) PyErr_Clear();
+  return equal == 1;
+}
+
+bool is_plain_key(PyObject* v) {
+  if (!PyTuple_CheckExact(v)) return PyUnicode_CheckExact(v) || PyLong_CheckExact(v) || v == Py_None;
+  if (!is_key(v)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(v); ++i)
+    if (!is_plain_key(PyTuple_GET_ITEM(v, i))) return false;
+  return true;
+}
+
 bool same_immutable(PyObject* a, PyObject* b) {
   if (a == b) return true;
   if (Py_TYPE(a) != Py_TYPE(b)) return false;

@@ -139,6 +139,13 @@ int GuardTree::find(size_t hash, int parent, Access access, PyObject* key, Py_ss
   });
 }
 
+bool GuardTree::has_read_as_other(int parent, PyObject* key) const {
+  return std::any_of(nodes_.begin(), nodes_.end(), [&](const Guard& known) {
+    if (known.parent != parent || known.access != Access::Item) return false;
+    return is_equal_key(known.key.ptr(), key) && !same_immutable(known.key.ptr(), key);
+  });
+}
+
 int GuardTree::child(int parent, Access access, PyObject* key, Py_ssize_t index, bool* made) {
   size_t hash = bucket_of(parent, access, key, index);
   int known = find(hash, parent, access, key, index);

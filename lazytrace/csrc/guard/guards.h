@@ -146,6 +146,8 @@ class GuardTree {
   int child(int parent, Access access, PyObject* key, Py_ssize_t index, bool* made);
   // The same where there is one, or -1.
   int find(int parent, Access access, PyObject* key, Py_ssize_t index) const;
+  // Whether an entry was read under a key that is equal to this one, but of another type.
+  bool has_read_as_other(int parent, PyObject* key) const;
   int root_of(int node) const {
     while (nodes_[node].parent >= 0) node = nodes_[node].parent;
     return node;

@@ -7,16 +7,6 @@
 namespace lazytrace {
 
 namespace {
-bool same_key(PyObject* a, PyObject* b) {
-  if (a == b) return true;
-  if (!a || !b || !is_key(a) || !is_key(b)) return false;
-  int equal = PyObject_RichCompareBool(a, b, Py_EQ);  // as a dict compares: 1, True and 1.0 are one key
-  if (equal < 0) PyErr_Clear();
-  return equal == 1;
-}
-}  // namespace
-
-namespace {
 // Whether each write of this kind is one by itself, whatever was written to the container before.
 bool adds(Effect::Kind kind) {
   return kind == Effect::Kind::Append || kind == Effect::Kind::Drop || kind == Effect::Kind::Entry;
@@ -25,7 +15,7 @@ bool adds(Effect::Kind kind) {
 
 const Writes::Slot* Writes::find(PyObject* container, PyObject* key, Py_ssize_t index) const {
   for (const Slot& slot : slots_)
-    if (slot.container == container && slot.index == index && same_key(slot.key, key)) return &slot;
+    if (slot.container == container && slot.index == index && is_equal_key(slot.key, key)) return &slot;
   return nullptr;
 }
 
@@ -199,7 +189,7 @@ void Writes::fix_keys(PyObject* container) {
     bool item = write.container.ptr() == container && !adds(write.effect.kind);
     auto same = [&](const Write& one) {
       return item && one.container.ptr() == container && one.effect.index == write.effect.index &&
-             same_key(one.effect.key.ptr(), write.effect.key.ptr());
+             is_equal_key(one.effect.key.ptr(), write.effect.key.ptr());
     };
     auto older = std::find_if(writes_.begin(), writes_.end(), same);
     if (older == writes_.end()) {

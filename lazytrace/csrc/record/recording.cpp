@@ -208,14 +208,20 @@ py::object Recording::run(py::object function, py::tuple args, py::dict kwargs) 
   try {
     result = call(std::move(function), std::move(args), std::move(kwargs));
   } catch (py::error_already_set&) {
+    recorder_.leave_out_last_reads();
     if (recorder_.divergence().empty()) throw;  // or before the function has run at all
   }
+  // Python code may have caught what was raised, and C code may have swallowed it: the function has run to
+  // its end then. What it wrote is asked for here, as what is settled leaves out what no replay would write
+  // again.
+  bool wrote = !observer_.writes().empty();
   if (result) read_sizes_at_end(result);
+  recorder_.leave_out_last_reads();
   std::string diverged = recorder_.divergence();
   if (!diverged.empty()) {
     PyErr_Clear();  // the same, on its way through the function
     py::object divergence = py::handle(divergence_type())(diverged);
-    divergence.attr("wrote") = !observer_.writes().empty();
+    divergence.attr("wrote") = wrote;
     PyErr_SetObject(divergence_type(), divergence.ptr());
     throw py::error_already_set();
   }

@@ -68,9 +68,17 @@ std::string Feeding::divergence() const {
 bool Feeding::expect(const Step& made, const NumberRecorder* numbers) const {
   std::string difference = feeder_->difference(made);
   if (difference.empty()) return true;
-  auto value = [&](int id) { return to_ivalue((*numbers)[id], numbers->value(id)); };
-  if (!numbers || !feeder_->is_alike(made, value)) diverge(difference);
+  if (!is_alike(made, numbers)) diverge(difference);
   return false;
+}
+
+bool Feeding::is_alike(const Step& made, const NumberRecorder* numbers) const {
+  auto value = [&](int id) { return to_ivalue((*numbers)[id], numbers->value(id)); };
+  return numbers && feeder_->is_alike(made, value);
+}
+
+bool Feeding::meets(const Step& made, const NumberRecorder* numbers) const {
+  return feeder_->difference(made).empty() || is_alike(made, numbers);
 }
 
 void Feeding::expect_opaque() const {

@@ -70,6 +70,8 @@ class Feeding {
   // values are, as the function has come to them by another path; then no program is made of the recording.
   bool expect(const Step& made, const NumberRecorder* numbers) const;
   void expect_opaque() const;
+  // Whether it is the step that ran, or is so but for which numbers its values are.
+  bool meets(const Step& made, const NumberRecorder* numbers) const;
   // Whether the next step is an opaque one of this name, behind at most so many that read numbers.
   bool expects(const std::string& name, size_t reads) const {
     const Step* step = active() ? feeder_->behind_reads(reads) : nullptr;
@@ -113,6 +115,7 @@ class Feeding {
     at::Tensor tensor;
     TensorMeta look;
   };
+  bool is_alike(const Step& made, const NumberRecorder* numbers) const;
   void take_over_opaque(Step* step) const;
   void turn_back();
   void advance();

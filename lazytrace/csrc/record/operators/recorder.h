@@ -101,6 +101,8 @@ class Recorder {
   void leave_region() { feeding_.leave_region(); }
   // How the function that ran again left the steps that had run; "" where it did not. Call after the run.
   std::string divergence() const { return feeding_.divergence(); }
+  // The function has run again to its end. What the replay read besides has changed nothing.
+  void leave_out_last_reads();
   // What an opaque function has returned, or raised.
   py::object fed_value() { return feeding_.value(); }
   // What it was given, where it has changed some of that; or null.

@@ -888,7 +888,35 @@ bool takes_no_key(PyObject* method) {
                                   PyDict_GetItemString(PyODict_Type.tp_dict, "update")};
   return method == all[0] || method == all[1];
 }
+
+// The class of dicts whose method it is, or that it is itself; null of anything else.
+PyTypeObject* dict_class_of(PyObject* method) {
+  bool descriptor = Py_IS_TYPE(method, &PyMethodDescr_Type) || Py_IS_TYPE(method, &PyWrapperDescr_Type);
+  PyTypeObject* type = descriptor             ? PyDescr_TYPE(method)
+                       : PyType_Check(method) ? reinterpret_cast<PyTypeObject*>(method)
+                                              : nullptr;
+  return type && PyType_IsSubtype(type, &PyDict_Type) ? type : nullptr;
+}
+
+bool is_pair(PyObject* v) { return PyTuple_Check(v) || PyList_Check(v); }
 }  // namespace
+
+// A dict hashes and compares its keys, and a tuple what it holds; the values are kept as they are. The core
+// looks keys up, too: what that asks would be no part of the way through the function.
+void Exchange::settle_keys(PyObject* callable, PyObject* const* args, Py_ssize_t count) {
+  py::object method = unbound(callable);
+  if (!configuration().keepers.count(method.ptr()) || !dict_class_of(method.ptr())) return;
+  bool makes = PyType_Check(callable);
+  Py_ssize_t key =
+      makes || method.ptr() != callable ? 0 : 1;  // of a method that is not bound, behind the dict
+  if (key >= count || !args[key]) return;
+  if (!makes && !takes_no_key(method.ptr())) return settle_inside(args[key]);
+  if (!is_pair(args[key])) return;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(args[key]); ++i) {
+    PyObject* pair = PySequence_Fast_GET_ITEM(args[key], i);
+    if (is_pair(pair) && PySequence_Fast_GET_SIZE(pair)) settle_inside(PySequence_Fast_GET_ITEM(pair, 0));
+  }
+}
 
 namespace {
 // By its name, which torch refuses a float32 of numpy's.
@@ -1030,10 +1058,7 @@ void Exchange::before_call(Frame f, PyObject** callable, PyObject** first, PyObj
     for (Py_ssize_t i = 0; i < count; ++i)
       numbers |= args[i] && (PyGen_CheckExact(args[i]) || (joins && !is_seen(args[i])));
   }
-  // A key is compared; what is inside of others is not.
-  if (configuration().keepers.count(unbound(*callable).ptr()) && !takes_no_key(unbound(*callable).ptr()))
-    for (Py_ssize_t i = 0; i < count && i < 2; ++i)
-      if (args[0] && PyDict_Check(args[0])) settle(args[i]);
+  settle_keys(*callable, args, count);
   if (is_made_of_tensors(*callable, args, count)) {
     expect_operator(f, "sparse_coo_tensor");
     return open_binding(args, count);
@@ -1113,6 +1138,7 @@ void Exchange::before_call_extended(Frame f, const Operation& operation) {
   named &= !gives_odd_sequence(*callable, passed.data(), static_cast<Py_ssize_t>(passed.size()));
   if (!named) return hand_over(args), hand_over(kwargs);
   bool numbers = holds_followed(args) || holds_followed(kwargs);
+  if (numbers) settle_keys(*callable, passed.data(), static_cast<Py_ssize_t>(passed.size()));
   if (shows_its_sizes(f, callable, first, numbers)) {
     if (!numbers || !PyTuple_Check(args)) return;
     std::vector<PyObject*> given = arguments_of(args, kwargs);

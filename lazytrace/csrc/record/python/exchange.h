@@ -137,6 +137,7 @@ class Exchange {
   // too.
   void open_binding(PyObject* const* args, Py_ssize_t count);
   void settle(PyObject* object);
+  void settle_keys(PyObject* callable, PyObject* const* args, Py_ssize_t count);
   void settle_inside(PyObject* object);
   void before_attribute(PyObject** object, PyObject* name);
   bool gets_shape(PyObject* callable, PyObject** args, Py_ssize_t count);

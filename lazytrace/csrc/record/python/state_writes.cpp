@@ -103,8 +103,10 @@ void StateWrites::rewrite(PyObject* object, Wording what, bool emptied) {
   write(object, what);
 }
 
-// Whether an entry was read under a key that is equal to this int, but of another type.
-bool StateWrites::read_as_other_number(int node, PyObject* key) const {
+// Whether an entry was read under a key that is equal to this one, but of another type.
+bool StateWrites::read_as_other(int node, PyObject* key) const {
+  if (PyTuple_Check(key)) return tree_->has_read_as_other(node, key);
+  if (!PyLong_Check(key)) return false;
   py::object number = py::reinterpret_steal<py::object>(PyNumber_Float(key));
   long value = PyLong_AsLong(key);
   if (PyErr_Occurred()) {
@@ -163,8 +165,7 @@ void StateWrites::write_again(Effect::Kind kind, PyObject* object, PyObject* con
   if (log_->took_over(container)) return rewrite(object, what);
   Guard& guard = (*tree_)[node];
   if (kind == Effect::Kind::Item && !PyUnicode_CheckExact(key)) containers_->fix_keys(container);
-  if (kind == Effect::Kind::Item && PyLong_CheckExact(key) && read_as_other_number(node, key))
-    return rewrite(object, what);
+  if (kind == Effect::Kind::Item && read_as_other(node, key)) return rewrite(object, what);
   bool grows =
       kind == Effect::Kind::Append || (kind == Effect::Kind::Item && !PyDict_Contains(container, key));
   if (grows && guard.length >= 0) return rewrite(object, what);  // its length was read
@@ -607,7 +608,7 @@ void StateWrites::write_item(PyObject* object, PyObject* key, PyObject* value) {
   if (value && PySlice_Check(key))
     consumption_->consume(value, Consumer::Reads);  // whose items go into the list
   // 1, True and 1.0 are one key and nan is none: these are left to eager calls.
-  bool simple = PyUnicode_CheckExact(key) || PyLong_CheckExact(key) || key == Py_None;
+  bool simple = is_plain_key(key);
   if (value && PyDict_Check(object) && simple && !containers_->can_look_up(object, key)) return;
   if (value && sets_as_dict(object) && simple) {
     PyObject* before = PyDict_GetItemWithError(object, key);

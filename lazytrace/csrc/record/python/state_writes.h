@@ -108,7 +108,7 @@ class StateWrites {
   bool fill_added(PyObject* list, PyObject* key, PyObject* value);
   bool takes_entry(PyObject* container, int node) const;
   bool keeps_order(PyObject* object, PyObject* key) const;
-  bool read_as_other_number(int node, PyObject* key) const;
+  bool read_as_other(int node, PyObject* key) const;
   bool take_back(PyObject* dict, PyObject* key);
   bool can_take_out(int owner, PyObject* dict) const;
   bool delete_entry(PyObject* dict, PyObject* key, Wording what);
