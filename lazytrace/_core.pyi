@@ -260,7 +260,11 @@ def configure_exchange(
     of_lists: list[Any],
     askers: dict[Any, Any],
     numbered: Callable[[int], torch.Tensor],
+    plainly: Callable[[Callable[..., Any]], Callable[..., Any]],
 ) -> None: ...
+
+Flag: type
+
 def call_with_numbers(
     function: Any, name: str, overload: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any: ...

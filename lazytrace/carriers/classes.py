@@ -652,7 +652,7 @@ Single: Any
 Long: Any
 Scalar, Single, Long = _make_scalar_classes()
 CARRIERS = (Dim, Real, Scalar, Single, Long) if numpy else (Dim, Real)
-_READABLE = (*CARRIERS, Text)
+_READABLE = (*CARRIERS, Text, core.Flag)
 # What may stand beside a float32 where numpy works the result out.
 _OPERANDS = (int, float, bool, numpy.float32, Dim, Real, Single) if numpy else ()
 NUMBERS = (int, float, *CARRIERS, *((numpy.float64, numpy.float32, numpy.int64) if numpy else ()))
@@ -674,7 +674,7 @@ def as_int(*args: Any, **kwargs: Any) -> Any:
     """What `int` makes of a followed number."""
     if len(args) == 1 and not kwargs:
         value = _converted(int, Dim, "Trunc", core.number_of_scalar(args[0]))
-        if value is not args[0] or type(value) is Dim:
+        if type(value) is Dim or (value is not args[0] and type(value) is not bool):
             return value
     return int(*map(read, args), **kwargs)
 
@@ -683,7 +683,7 @@ def as_float(*args: Any) -> Any:
     """What `float` makes of a followed number."""
     if len(args) == 1:
         value = _converted(float, Real, "Float", core.number_of_scalar(args[0]))
-        if value is not args[0] or type(value) is Real:
+        if type(value) is Real or (value is not args[0] and type(value) is not bool):
             return value
     return float(*map(read, args))
 

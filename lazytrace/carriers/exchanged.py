@@ -150,4 +150,5 @@ def configure(by_step: Callable[..., Any]) -> None:
         [pad_sequence],
         asking,
         indices.numbered,
+        functions.plainly,
     )

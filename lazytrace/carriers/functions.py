@@ -154,7 +154,9 @@ def _extreme(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
         if len(args) == 1:
             items = args[0] if isinstance(args[0], list | tuple) else ()
         kinds = {KINDS.get(type(item)) for item in items}
-        if kwargs or len(kinds) != 1 or None in kinds:
+        # Which object a nan is shows where it is looked for.
+        nan = any(type(item) is float and item != item for item in items)
+        if kwargs or nan or len(kinds) != 1 or None in kinds:
             return function(*args, **kwargs)
         found = items[0]
         for item in items[1:]:
@@ -288,6 +290,15 @@ ODD: dict[str, Callable[[Any], Any]] = {
     "isinf": lambda value: abs(value) == math.inf,
     "isnan": lambda value: value != value,
 }
+
+
+def plainly(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same of the plain values: in its place C code may call it for numbers that are followed."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return call_plainly(function, args, kwargs)
+
+    return call
 
 
 def askers_of_values() -> dict[Any, Any]:

@@ -230,6 +230,7 @@ py::object apply_to_carriers(const std::string& kind, py::object a, py::object b
 
 py::object read_carrier(py::object carrier) {
   auto* numbers = numbers_now();
+  if (lt::is_flag(carrier.ptr())) return py::bool_(PyObject_IsTrue(carrier.ptr()) == 1);  // which reads it
   if (numbers && lt::is_text(carrier.ptr()))
     numbers->settle(carrier.ptr());
   else if (int id = numbers ? numbers->number_of(carrier.ptr()) : -1; id >= 0)
@@ -509,6 +510,7 @@ void bind_numbers(py::module_& m) {
   m.def("call_with_numbers", &call_with_numbers);
   m.def("apply_to_carriers", &apply_to_carriers);
   m.def("read_carrier", &read_carrier);
+  m.attr("Flag") = py::reinterpret_borrow<py::object>(lt::flag_class());
   m.def("tensor_number", &tensor_number);
   m.def("constant_carrier", &constant_carrier);
   m.def("followed_index", [](py::object key) { return followed_index(std::move(key), true); });

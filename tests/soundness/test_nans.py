@@ -233,3 +233,25 @@ def test_a_nan_that_is_a_key_is_found():
     for value in (0.5, math.nan, math.nan, 2.0, math.nan):
         found = step(torch.tensor(value))
         assert all(key in found for key in found)
+
+
+@pytest.mark.parametrize("chooses", [max, min])
+@pytest.mark.parametrize("at", [0, 1])
+def test_the_largest_of_a_list_is_looked_for(chooses, at):
+    """Worked out from followed numbers it would be another nan, which no list has."""
+
+    def make(trace):
+        held = [0.0, 1.5, 2.0]
+
+        @trace
+        def fn(x):
+            found = chooses(held)
+            return x * held.index(found), found in held
+
+        def put(value):
+            return lambda: held.__setitem__(at, value)
+
+        steps = [call(X()), put(3.5), call(X()), put(9.5), call(X()), put(math.nan), call(X()), call(X())]
+        return fn, [*steps, put(math.nan), call(X()), put(1.0), call(X())], lambda: [repr(v) for v in held]
+
+    check(make, recordings=5, hits=2)

@@ -42,8 +42,6 @@ PyObject* scalar_class(PyObject*, void* kind) {
   return Py_NewRef(reinterpret_cast<PyObject*>(static_cast<Scalars*>(kind)->plain));
 }
 
-PyObject* bool_class(PyObject*, void*) { return Py_NewRef(reinterpret_cast<PyObject*>(&PyBool_Type)); }
-
 void (*flag_reader)(PyObject*) = nullptr;  // set once
 
 // What C code that has come to one finds, once it has been read; borrowed.
@@ -69,6 +67,26 @@ Py_hash_t hash_of_plain(PyObject* a) { return PyObject_Hash(plain_of(a)); }
 PyObject* compare_plain(PyObject* a, PyObject* b, int how) {
   return PyObject_RichCompare(plain_of(a), plain_of(b), how);
 }
+// The class of a truth value says nothing of it.
+PyObject* attribute_of_plain(PyObject* a, PyObject* name) {
+  if (PyUnicode_CompareWithASCIIString(name, "__class__") == 0)
+    return Py_NewRef(reinterpret_cast<PyObject*>(&PyBool_Type));
+  return PyObject_GetAttr(plain_of(a), name);
+}
+// What round(), format() and the module math look up on the class, where the methods of int would lie.
+template <const char* name>
+PyObject* call_on_plain(PyObject* a, PyObject* args) {
+  PyObject* method = PyObject_GetAttrString(plain_of(a), name);
+  PyObject* result = method ? PyObject_Call(method, args, nullptr) : nullptr;
+  Py_XDECREF(method);
+  return result;
+}
+constexpr char kRound[] = "__round__", kTrunc[] = "__trunc__", kFloor[] = "__floor__", kCeil[] = "__ceil__",
+               kFormat[] = "__format__";
+template <const char* name>
+constexpr PyMethodDef method_on_plain() {
+  return {name, call_on_plain<name>, METH_VARARGS, nullptr};
+}
 
 template <typename F>
 PyType_Slot slot(int which, F* function) {
@@ -87,9 +105,11 @@ PyType_Slot binary(int which) {
 // to one all the same, it reads it.
 PyTypeObject* flag_type() {
   static PyTypeObject* const made = [] {
-    static PyGetSetDef getset[] = {{"__class__", bool_class, nullptr, nullptr, nullptr},
-                                   {nullptr, nullptr, nullptr, nullptr, nullptr}};
-    PyType_Slot slots[] = {{Py_tp_getset, getset},
+    static PyMethodDef methods[] = {method_on_plain<kRound>(),  method_on_plain<kTrunc>(),
+                                    method_on_plain<kFloor>(),  method_on_plain<kCeil>(),
+                                    method_on_plain<kFormat>(), {nullptr, nullptr, 0, nullptr}};
+    PyType_Slot slots[] = {{Py_tp_methods, methods},
+                           slot(Py_tp_getattro, attribute_of_plain),
                            unary<PyNumber_Negative>(Py_nb_negative),
                            unary<PyNumber_Positive>(Py_nb_positive),
                            unary<PyNumber_Absolute>(Py_nb_absolute),
@@ -128,6 +148,8 @@ PyTypeObject* flag_type() {
 }  // namespace
 
 void read_flags_by(void (*reader)(PyObject*)) { flag_reader = reader; }
+
+PyObject* flag_class() { return reinterpret_cast<PyObject*>(flag_type()); }
 
 bool is_flag(PyObject* object) { return Py_IS_TYPE(object, flag_type()); }
 

@@ -31,6 +31,7 @@ bool is_long_carrier(PyObject* object);
 // Of a truth value. None of the kinds above: which object True and False are is asked everywhere, so one lies
 // in tuples and lists alone, and True or False lies in its place once it is on the stack of Python code.
 bool is_flag(PyObject* object);
+PyObject* flag_class();  // borrowed
 PyObject* new_flag(bool value);
 // Told once: who is told of one whose value C code comes to.
 void read_flags_by(void (*reader)(PyObject*));

@@ -29,7 +29,7 @@ namespace {
 struct Configuration {
   AddressMap<PyObject*> callables, askers;
   AddressSet keepers, items, of_lists;
-  py::object indexed, among, numbered;
+  py::object indexed, among, numbered, plainly;
   std::vector<py::object> held;
 };
 
@@ -216,8 +216,8 @@ bool only_stores(PyObject* callable) {
 
 void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,
                         py::object among, const std::vector<py::object>& keepers,
-                        const std::vector<py::object>& of_lists, const py::dict& askers,
-                        py::object numbered) {
+                        const std::vector<py::object>& of_lists, const py::dict& askers, py::object numbered,
+                        py::object plainly) {
   Configuration& all = configuration();
   auto keep = [&](const py::dict& exchanged, AddressMap<PyObject*>* into) {
     for (auto [from, to] : exchanged) {
@@ -237,6 +237,7 @@ void configure_exchange(const py::dict& callables, const std::vector<py::object>
   all.indexed = std::move(indexed);
   all.among = std::move(among);
   all.numbered = std::move(numbered);
+  all.plainly = std::move(plainly);
 }
 
 int number_like(NumberRecorder* numbers, int number, PyObject* like) {
@@ -825,10 +826,14 @@ void Exchange::before_item_call(Frame f, const Operation& operation) {
         (is_sparse(*container) || has_index(*f.place(operation.second))))
       swap(container, configuration().indexed(py::handle(*container)));
   }
+  if (operation.action == Action::CallsWith)
+    return exchange_handed_in(*f.place(operation.first), f.place(operation.second));
   if (operation.action != Action::Calls) return;
   PyObject **method = f.place(operation.first), **second = f.place(operation.second);
   bool is_method = operation.first && *method;
   PyObject** callable = is_method ? method : second;
+  // What an iterator gives may be the first numbers.
+  if (operation.third) exchange_handed(*callable, f.place(operation.third), operation.third);
   if (configuration().keepers.count(unbound(*callable).ptr())) expect_nothing(f);
   if (PyObject* own = operation.third ? asking(*callable, f.top(operation.third), operation.third) : nullptr)
     return swap(callable, py::reinterpret_borrow<py::object>(own));
@@ -988,13 +993,26 @@ bool Exchange::gets_shape(PyObject* callable, PyObject** args, Py_ssize_t count)
 
 namespace {
 // What calls a function that it is given for each item, and hands on what that gives, or compares it.
-bool calls_for_each(PyObject* callable) {
+bool hands_on(PyObject* callable) {
   static const auto* all = [] {
     auto* found = new AddressSet();
     for (const char* name : {"map", "sorted", "min", "max"}) found->insert(builtin(name));
     return found;
   }();
   return all->count(callable);
+}
+
+// The same, whatever becomes of what that gives.
+bool calls_for_each(PyObject* callable) {
+  static const auto* all = [] {
+    auto* found = new AddressSet();
+    found->insert(builtin("filter"));
+    found->insert(from_module("functools", "reduce").release().ptr());
+    for (const char* name : {"accumulate", "starmap", "filterfalse", "takewhile", "dropwhile", "groupby"})
+      found->insert(from_module("itertools", name).release().ptr());
+    return found;
+  }();
+  return hands_on(callable) || all->count(callable);
 }
 
 // What stands for a function that says how large something is, or converts it; null of any other.
@@ -1012,11 +1030,56 @@ PyObject* handed(PyObject* function) {
 }
 }  // namespace
 
-// `map(len, x)`, `key=len`: C code would call it without being seen.
+namespace {
+// Whether it is a function of C, or a class, that may take the digits of a number that it is given: methods
+// of int and float do. Functions of these modules ask the number's own methods.
+bool may_take_digits(PyObject* function) {
+  static const auto* modules = [] {
+    auto* found = new AddressSet();
+    for (const char* name : {"builtins", "math", "_operator"}) found->insert(PyImport_AddModule(name));
+    return found;
+  }();
+  static const auto* classes = [] {
+    auto* found = new AddressSet();
+    for (const char* name : {"str", "bool", "int", "float", "complex", "type", "list", "tuple", "range"})
+      found->insert(builtin(name));
+    return found;
+  }();
+  if (!function || !PyCallable_Check(function) || is_python(function) || classes->count(function))
+    return false;
+  PyObject* module = PyCFunction_Check(function) ? PyCFunction_GET_SELF(function) : nullptr;
+  return !module || !modules->count(module);
+}
+}  // namespace
+
+// What C code is to call in the place of this function for each item, which nobody would see; null: itself.
+py::object Exchange::instead_of_handed(PyObject* callable, PyObject* function) {
+  PyObject* own = hands_on(callable) ? handed(function) : nullptr;
+  if (own) return py::reinterpret_borrow<py::object>(own);
+  return may_take_digits(function) ? configuration().plainly(py::handle(function)) : py::object();
+}
+
+// `map(len, x)`, `key=len`, `map(int.bit_length, x)`
 void Exchange::exchange_handed(PyObject* callable, PyObject** args, Py_ssize_t count) {
   if (told_ || !calls_for_each(callable)) return;
   for (Py_ssize_t i = 0; i < count; ++i)
-    if (PyObject* own = handed(args[i])) swap(&args[i], py::reinterpret_borrow<py::object>(own));
+    if (py::object own = args[i] ? instead_of_handed(callable, args[i]) : py::object())
+      swap(&args[i], std::move(own));
+}
+
+// The same of `map(*args)`.
+void Exchange::exchange_handed_in(PyObject* callable, PyObject** args) {
+  if (told_ || !calls_for_each(callable) || !PyTuple_Check(*args)) return;
+  auto count = static_cast<size_t>(PyTuple_GET_SIZE(*args));
+  py::tuple all(count);
+  bool any = false;
+  for (size_t i = 0; i < count; ++i) {
+    PyObject* given = PyTuple_GET_ITEM(*args, static_cast<Py_ssize_t>(i));
+    py::object own = instead_of_handed(callable, given);
+    any |= static_cast<bool>(own);
+    all[i] = own ? own : py::reinterpret_borrow<py::object>(given);
+  }
+  if (any) swap(args, std::move(all));
 }
 
 // Whether C code that calls it for each item comes to Python code, which is watched, or is one of ours.
@@ -1129,6 +1192,7 @@ void Exchange::before_call_extended(Frame f, const Operation& operation) {
   PyObject *args = f.peek(operation.second), *kwargs = f.peek(operation.third);
   PyObject* first = PyTuple_Check(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : nullptr;
   if (asks_identity(*callable)) return settle_identities_in(f.place(operation.second));
+  if (live()) exchange_handed_in(*callable, f.place(operation.second));
   PyObject* const all[] = {args, kwargs};
   // Other names C code may take, and Python code that is called in its place does not.
   bool named = !kwargs || !PyDict_Check(kwargs) || has_plain_keys(kwargs);

@@ -122,7 +122,7 @@ class Exchange {
   // Instructions that may take the value of a tensor, with which the first number comes.
   static bool takes_items(Action action) {
     return action == Action::FormatsText || action == Action::Operates || action == Action::GetsItem ||
-           action == Action::SetsItem || action == Action::Calls;
+           action == Action::SetsItem || action == Action::Calls || action == Action::CallsWith;
   }
   void deliver_now(Frame f);
   void before_item_call(Frame f, const Operation& operation);
@@ -142,6 +142,8 @@ class Exchange {
   void before_attribute(PyObject** object, PyObject* name);
   bool gets_shape(PyObject* callable, PyObject** args, Py_ssize_t count);
   void before_call(Frame f, PyObject** callable, PyObject** first, PyObject** args, Py_ssize_t count);
+  py::object instead_of_handed(PyObject* callable, PyObject* function);
+  void exchange_handed_in(PyObject* callable, PyObject** args);
   void exchange_handed(PyObject* callable, PyObject** args, Py_ssize_t count);
   bool runs_python(PyObject* function) const;
   bool looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize_t count);
@@ -183,10 +185,11 @@ class Exchange {
 // its place whether it holds a number. `keepers`: C callables that store what they are given and look at none
 // of it. `of_lists`: those of `callables` that are given tensors in a list. `askers`: what is called in the
 // place of those that ask a tensor for its value where they want a number, if they are given one.
-// `numbered(n)`: the numbers of range(n), in a tensor.
+// `numbered(n)`: the numbers of range(n), in a tensor. `plainly(function)`: one that reads what it is given.
 void configure_exchange(const py::dict& callables, const std::vector<py::object>& items, py::object indexed,
                         py::object among, const std::vector<py::object>& keepers,
-                        const std::vector<py::object>& of_lists, const py::dict& askers, py::object numbered);
+                        const std::vector<py::object>& of_lists, const py::dict& askers, py::object numbered,
+                        py::object plainly);
 // The number as one of the kind of numpy's that `like` is of; as it is where that is no number of numpy's.
 int number_like(NumberRecorder* numbers, int number, PyObject* like);
 // Whether something else is called in its place when it is handed numbers that are followed.

@@ -173,6 +173,15 @@ void ContainerReads::read_arrays(PyObject** place) {
   Py_SETREF(*place, same);
 }
 
+// Whether each entry of the list is the one of before the call or was set where it lies.
+bool ContainerReads::is_known_by_place(PyObject* list) const {
+  return !log_->appended_to(list) && !log_->took_over(list) && !provenance_->touched(list);
+}
+
+py::list ContainerReads::numbers_in(PyObject* list) {
+  return lists_->numbers_in(list, [&](PyObject* one, Py_ssize_t i) { return log_->wrote(one, i); });
+}
+
 // How many numbers there are in a list that holds nothing else, or lists of these; none where one of them
 // cannot be followed.
 Py_ssize_t ContainerReads::count_numbers(PyObject* list, int depth, bool flags) const {
@@ -180,13 +189,13 @@ Py_ssize_t ContainerReads::count_numbers(PyObject* list, int depth, bool flags) 
   int node = provenance_->known(list);
   bool known = node >= 0 || depth;
   if (depth > kDeepest || !known || !PyList_CheckExact(list) || provenance_->is_fresh(list)) return 0;
-  if (log_->wrote_to(list) || log_->took_over(list) || lists_->is(list)) return 0;
+  if (!is_known_by_place(list) || lists_->is(list)) return 0;
   if (node >= 0 && provenance_->structural(node) && !provenance_->leaves_values(node)) return 0;
   Py_ssize_t all = 0;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
     PyObject* item = PyList_GET_ITEM(list, i);
     bool number = PyLong_CheckExact(item) || PyFloat_CheckExact(item) || is_followable_scalar(item) ||
-                  (flags && PyBool_Check(item));
+                  is_carrier(item) || (flags && PyBool_Check(item));
     Py_ssize_t found = number ? 1 : count_numbers(item, depth + 1, flags);
     if (!found) return 0;
     all += found;
@@ -199,7 +208,7 @@ void ContainerReads::read_numbers(PyObject** place) {
   Py_ssize_t count = count_numbers(*place, 0, false);
   if (!count || count > kMost) return;
   provenance_->note_renewal(true);
-  py::list made = lists_->numbers_in(*place);
+  py::list made = numbers_in(*place);
   provenance_->note_renewal(false);
   Py_SETREF(*place, made.release().ptr());
 }
@@ -232,8 +241,9 @@ void ContainerReads::read_varying(PyObject** place) {
     Py_SETREF(*place, found);
     return;
   }
+  if (PyList_CheckExact(*place) && recorder_->numbers()) fix_keys(*place);  // all of it is read
   if (!may_vary(*place)) return;
-  py::list made = lists_->numbers_in(*place);
+  py::list made = numbers_in(*place);
   PyObject** items = PySequence_Fast_ITEMS(made.ptr());
   auto is_followed_one = [](PyObject* item) { return is_carrier(item) || is_flag(item); };
   if (std::any_of(items, items + PyList_GET_SIZE(made.ptr()), is_followed_one))
@@ -366,7 +376,8 @@ void ContainerReads::read_length(PyObject* container) {
   if (lists_->is(container)) return lists_->read_length(container);
   if (provenance_->has_live()) tree_->expect_distinct(node);
   if (all_read_.count(container)) return;
-  if (log_->wrote_to(container) && !keeps_length(node, container)) return settle(container);
+  bool set_alone = PyList_CheckExact(container) && is_known_by_place(container);
+  if (log_->wrote_to(container) && !set_alone && !keeps_length(node, container)) return settle(container);
   tree_->expect_length(node, container);
 }
 
@@ -455,8 +466,19 @@ void ContainerReads::read_whole(PyObject* object) {
     return;
   }
   if (all_read_.count(object)) return;
-  if (log_->wrote_to(object)) return settle(object);
+  if (log_->wrote_to(object)) return read_beside_writes(node, object) ? void() : settle(object);
   if (whole_.insert(object)) read_entries(node, object);
+}
+
+// What the call has set in a list says nothing of what was there before.
+bool ContainerReads::read_beside_writes(int node, PyObject* list) {
+  constexpr Py_ssize_t kMost = 10000;
+  if (!PyList_CheckExact(list) || PyList_GET_SIZE(list) > kMost || !is_known_by_place(list)) return false;
+  tree_->expect_length(node, list);
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list) && !recorder_->stopped(); ++i)
+    if (!log_->wrote(list, i))
+      provenance_->read_child(node, Access::At, nullptr, i, PyList_GET_ITEM(list, i));
+  return true;
 }
 
 void ContainerReads::read_in_order(PyObject* object) {

@@ -90,6 +90,9 @@ class ContainerReads {
  private:
   bool can_merge(int node, PyObject* dict) const;
   // `flags`: truth values count, too.
+  bool is_known_by_place(PyObject* list) const;
+  py::list numbers_in(PyObject* list);
+  bool read_beside_writes(int node, PyObject* list);
   Py_ssize_t count_numbers(PyObject* list, int depth, bool flags) const;
   // What an entry holds, or, where it does not come to Python, that it is there.
   void read_entry_of(PyObject* dict, PyObject* key, bool gives_value);

@@ -229,16 +229,20 @@ bool LiveLists::total(const List& list, PyObject* function, py::list* found) {
   return true;
 }
 
-py::list LiveLists::numbers_in(PyObject* list) {
+py::list LiveLists::numbers_in(PyObject* list, c10::function_ref<bool(PyObject*, Py_ssize_t)> wrote) {
   py::list found;
   int node = provenance_->owner(list);
   if (!provenance_->structural(node)) tree_->expect_length(node, list);
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
     auto value = py::reinterpret_borrow<py::object>(PyList_GET_ITEM(list, i));
+    if (wrote(list, i)) {
+      found.append(value);
+      continue;
+    }
     if (PyList_Check(value.ptr())) {
       if (provenance_->known(value.ptr()) < 0)
         provenance_->read_child(node, Access::At, nullptr, i, value.ptr());
-      found.append(numbers_in(value.ptr()));
+      found.append(numbers_in(value.ptr(), wrote));
       continue;
     }
     auto numbers = provenance_->follow_child(node, Access::At, nullptr, i, value.ptr());

@@ -1,6 +1,8 @@
 // Lists and deques that differ from call to call: how long they are, and the numbers in them, are followed.
 #pragma once
 
+#include <c10/util/FunctionRef.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,8 +41,9 @@ class LiveLists {
   void read_whole(PyObject* list);
 
   // The same of a list that is none of them, and holds nothing but ints, floats and lists of these: another
-  // list, with the numbers that are followed.
-  py::list numbers_in(PyObject* list);
+  // list, with the numbers that are followed. `wrote`: whether the call has put what lies at this place
+  // there.
+  py::list numbers_in(PyObject* list, c10::function_ref<bool(PyObject*, Py_ssize_t)> wrote);
   // A value of a container, as Python is given it where these numbers, or none, are followed.
   py::object followed(py::object value, c10::ArrayRef<int> numbers);
 
