@@ -255,3 +255,24 @@ def test_the_largest_of_a_list_is_looked_for(chooses, at):
         return fn, [*steps, put(math.nan), call(X()), put(1.0), call(X())], lambda: [repr(v) for v in held]
 
     check(make, recordings=5, hits=2)
+
+
+def test_the_largest_of_a_growing_list_is_looked_for():
+    def make(trace):
+        held = [0.0, 1.5, 2.0]
+
+        @trace
+        def fn(x):
+            held.append(x.sum().item())
+            found = max(held)
+            return x * held.index(found), found in held
+
+        def put(value):
+            return lambda: held.__setitem__(0, value)
+
+        steps = [call(X() * (i + 1)) for i in range(8)]
+        steps.insert(6, put(1.0))
+        steps.insert(4, put(math.nan))
+        return fn, steps, lambda: [repr(value) for value in held]
+
+    check(make, eager="reads a nan in a list", recordings=3)

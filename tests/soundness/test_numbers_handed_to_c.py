@@ -25,6 +25,7 @@ WAYS = {
     "generator": lambda f, items: list(map(f, (item for item in items))),
     "view": lambda f, items: list(map(f, dict(enumerate(items)).values())),
     "unpacked": lambda f, items: list(map(*(f, items))),
+    "keywords": lambda f, items: max(*[(item for item in items)], key=f),
     "filter": lambda f, items: list(filter(f, items)),
     "sorted": lambda f, items: sorted((item for item in items), key=f),
     "max": lambda f, items: max((item for item in items), key=f),
@@ -46,7 +47,7 @@ def changed(items):
     ("kind", "function"), [(kind, function) for kind, all_of in FUNCTIONS.items() for function in all_of]
 )
 def test_numbers_handed_to_c(way, kind, function):
-    if way in ("sorted", "max") and function is torch.tensor:
+    if way in ("sorted", "max", "keywords") and function is torch.tensor:
         pytest.skip("a key that is a tensor is asked for its truth, which is another case")
 
     def make(trace):
@@ -70,6 +71,14 @@ def test_numbers_handed_to_c(way, kind, function):
 
 def _listed(found):
     return found if isinstance(found, list) else [found]
+
+
+def test_a_key_among_keywords():
+    def make(trace):
+        fn = trace(lambda x, k: max(*[[k, 1]], key=int.__neg__))
+        return fn, [call(X(), k) for k in (0, 1, 2, 3, 0, 3)], lambda: None
+
+    check(make, hits=1)
 
 
 @pytest.mark.parametrize("function", [int.bit_length, int.__neg__, float.hex])

@@ -827,7 +827,8 @@ void Exchange::before_item_call(Frame f, const Operation& operation) {
       swap(container, configuration().indexed(py::handle(*container)));
   }
   if (operation.action == Action::CallsWith)
-    return exchange_handed_in(*f.place(operation.first), f.place(operation.second));
+    return exchange_handed_in(*f.place(operation.first), f.place(operation.second),
+                              operation.third ? f.place(operation.third) : nullptr);
   if (operation.action != Action::Calls) return;
   PyObject **method = f.place(operation.first), **second = f.place(operation.second);
   bool is_method = operation.first && *method;
@@ -1067,19 +1068,26 @@ void Exchange::exchange_handed(PyObject* callable, PyObject** args, Py_ssize_t c
       swap(&args[i], std::move(own));
 }
 
-// The same of `map(*args)`.
-void Exchange::exchange_handed_in(PyObject* callable, PyObject** args) {
-  if (told_ || !calls_for_each(callable) || !PyTuple_Check(*args)) return;
-  auto count = static_cast<size_t>(PyTuple_GET_SIZE(*args));
-  py::tuple all(count);
+// The same of `map(*args)` and `max(x, **how)`. CPython makes a tuple of a list only once it calls.
+void Exchange::exchange_handed_in(PyObject* callable, PyObject** args, PyObject** kwargs) {
+  if (told_ || !calls_for_each(callable)) return;
   bool any = false;
-  for (size_t i = 0; i < count; ++i) {
-    PyObject* given = PyTuple_GET_ITEM(*args, static_cast<Py_ssize_t>(i));
-    py::object own = instead_of_handed(callable, given);
-    any |= static_cast<bool>(own);
-    all[i] = own ? own : py::reinterpret_borrow<py::object>(given);
+  auto own = [&](PyObject* given) {
+    py::object instead = instead_of_handed(callable, given);
+    any |= static_cast<bool>(instead);
+    return instead ? instead : py::reinterpret_borrow<py::object>(given);
+  };
+  if (PyTuple_Check(*args) || PyList_Check(*args)) {
+    py::tuple all(static_cast<size_t>(PySequence_Fast_GET_SIZE(*args)));
+    for (size_t i = 0; i < all.size(); ++i)
+      all[i] = own(PySequence_Fast_GET_ITEM(*args, static_cast<Py_ssize_t>(i)));
+    if (std::exchange(any, false)) swap(args, std::move(all));
   }
-  if (any) swap(args, std::move(all));
+  if (!kwargs || !*kwargs || !PyDict_CheckExact(*kwargs)) return;
+  py::dict named;
+  PyObject *key, *value;
+  for (Py_ssize_t at = 0; PyDict_Next(*kwargs, &at, &key, &value);) named[py::handle(key)] = own(value);
+  if (any) swap(kwargs, std::move(named));
 }
 
 // Whether C code that calls it for each item comes to Python code, which is watched, or is one of ours.
@@ -1192,7 +1200,8 @@ void Exchange::before_call_extended(Frame f, const Operation& operation) {
   PyObject *args = f.peek(operation.second), *kwargs = f.peek(operation.third);
   PyObject* first = PyTuple_Check(args) && PyTuple_GET_SIZE(args) ? PyTuple_GET_ITEM(args, 0) : nullptr;
   if (asks_identity(*callable)) return settle_identities_in(f.place(operation.second));
-  if (live()) exchange_handed_in(*callable, f.place(operation.second));
+  exchange_handed_in(*callable, f.place(operation.second),
+                     operation.third ? f.place(operation.third) : nullptr);
   PyObject* const all[] = {args, kwargs};
   // Other names C code may take, and Python code that is called in its place does not.
   bool named = !kwargs || !PyDict_Check(kwargs) || has_plain_keys(kwargs);

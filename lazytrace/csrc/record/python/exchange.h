@@ -143,7 +143,7 @@ class Exchange {
   bool gets_shape(PyObject* callable, PyObject** args, Py_ssize_t count);
   void before_call(Frame f, PyObject** callable, PyObject** first, PyObject** args, Py_ssize_t count);
   py::object instead_of_handed(PyObject* callable, PyObject* function);
-  void exchange_handed_in(PyObject* callable, PyObject** args);
+  void exchange_handed_in(PyObject* callable, PyObject** args, PyObject** kwargs);
   void exchange_handed(PyObject* callable, PyObject** args, Py_ssize_t count);
   bool runs_python(PyObject* function) const;
   bool looks_at_none(PyObject* callable, PyObject* const* args, Py_ssize_t count);

@@ -221,7 +221,7 @@ bool LiveLists::total(const List& list, PyObject* function, py::list* found) {
   if (!entries || PyList_SetSlice(entries.ptr(), list.left(), length_now(list), nullptr) < 0)
     throw py::error_already_set();
   py::object value = total_of(name, entries.ptr(), 0);
-  if (!value) return false;
+  if (!value || is_nan(value.ptr())) return false;  // which of them it is shows where it is looked for
   auto numbers = provenance_->follow_child(list.node, Access::Total, name, list.from_start, value.ptr());
   if (numbers.empty() || recorder_->stopped() || !recorder_->numbers()) return false;
   found->append(py::reinterpret_steal<py::object>(recorder_->numbers()->carrier(numbers[0])));
