@@ -67,9 +67,8 @@ for name, key in KEYS.items():
             cases(hits=4, recordings=recordings, eager="" if what == "one" else "sets .n of a Holder")(make)
 
 
-@cases(hits=5, recordings=1, eager="it reads fewer numbers than before")
-def more_numbers_in_one_run(trace):
-    """The second call finds under its key what it puts there: one number less than when it was recorded."""
+def lengths_behind_a_write(trace, calls, pops):
+    """How long a dict is, in two of its entries; one is gone before some steps."""
     state = Holder(n=0, count=torch.zeros(()), held={0: 0, 1: 5})
 
     @trace
@@ -80,27 +79,22 @@ def more_numbers_in_one_run(trace):
         state.held[(state.n + 1) % 2] = len(state.held)
         return x * 2
 
-    steps = [call(torch.arange(1.0, 4.0)) for _ in range(12)]
+    steps = [call(torch.arange(1.0, 4.0)) for _ in range(calls)]
+    for at in pops:
+        steps.insert(at, lambda: state.held.pop(0))
     return fn, steps, lambda: (state.n, state.count, list(state.held.items()))
+
+
+@cases(hits=5, recordings=1, eager="it reads fewer numbers than before")
+def more_numbers_in_one_run(trace):
+    """The second call finds under its key what it puts there: one number less than when it was recorded."""
+    return lengths_behind_a_write(trace, 12, [])
 
 
 @cases(hits=5, recordings=4, eager="it reads fewer numbers than before")
 def a_number_that_one_run_does_not_read(trace):
     """Where a dict grows, all that it holds is read; the last call writes what lies there already."""
-    state = Holder(n=0, count=torch.zeros(()), held={0: 0, 1: 5})
-
-    @trace
-    def fn(x):
-        state.n += 1
-        state.held[int(x[0]) % 2] = len(state.held)
-        state.count += 1
-        state.held[(state.n + 1) % 2] = len(state.held)
-        return x * 2
-
-    steps = [call(torch.arange(1.0, 4.0)) for _ in range(11)]
-    for at in (9, 2):
-        steps.insert(at, lambda: state.held.pop(0))
-    return fn, steps, lambda: (state.n, state.count, list(state.held.items()))
+    return lengths_behind_a_write(trace, 11, [9, 2])
 
 
 @cases.parametrize
