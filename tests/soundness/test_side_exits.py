@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -1460,6 +1461,60 @@ def a_tensor_is_asked_before_it_is_a_leaf(trace):
         return leaf
 
     return leaf_then_branch(trace, make)
+
+
+def index_by_a_size(trace, take):
+    """By a number that follows from a size. At size 0 C code raises before it asks for the operator."""
+    log, steps = {"ends": 0}, torch.zeros(())
+
+    def fn(x):
+        found = take(x, log)
+        steps.add_(1)
+        return found
+
+    sizes = (5, 7, 5, 0, 3, 0, 4, 0)
+    return trace(fn), [call(torch.ones(n)) for n in sizes], lambda: [log, steps]
+
+
+@cases(hits=3)
+def index_by_a_size_raises_through_finally(trace):
+    def take(x, log):
+        try:
+            return x * 2 + x[x.numel() // 2]
+        finally:
+            log["ends"] += 1
+
+    return index_by_a_size(trace, take)
+
+
+@cases(hits=3)
+def index_by_a_size_is_caught_before_finally(trace):
+    def take(x, log):
+        try:
+            return x * 2 + x[x.numel() // 2]
+        except IndexError:
+            return x + 1
+        finally:
+            log["ends"] += 1
+
+    return index_by_a_size(trace, take)
+
+
+@cases(hits=3)
+def index_by_a_size_raises_through_a_context_manager(trace):
+    @contextlib.contextmanager
+    def counted(log):
+        try:
+            yield
+        finally:
+            log["ends"] += 1
+
+    def take(x, log):
+        with contextlib.suppress(IndexError), counted(log):
+            return x * 2 + x[x.numel() // 2]
+        return x + 1
+
+    return index_by_a_size(trace, take)
 
 
 @cases.parametrize

@@ -1102,10 +1102,11 @@ int Recorder::size_number(Number::Kind kind, const at::Tensor& tensor, int64_t w
 }
 
 // C code has looked at a number, to raise by itself what its operator has raised in the replay. Where nothing
-// was changed, the function runs once more.
+// was changed, the function runs once more, unless it has a handler, a `finally` or a `with` around it: what
+// ends this run would pass there, and what that writes would stay.
 bool Recorder::raises_by_itself() {
   if (!feeding() || !feeding_.at_exit() || feeding_.expected().kind != Step::Kind::Operator ||
-      !(has_written() || resuming_.changed()))
+      !(has_written() || resuming_.changed() || catches()))
     return false;
   std::string name = feeding_.expected().op.schema().name();
   torch::jit::Stack results;
