@@ -652,7 +652,7 @@ Single: Any
 Long: Any
 Scalar, Single, Long = _make_scalar_classes()
 CARRIERS = (Dim, Real, Scalar, Single, Long) if numpy else (Dim, Real)
-_READABLE = (*CARRIERS, Text, core.Flag)
+_READABLE = (*CARRIERS, Text, *([core.Flag] if available() else []))
 # What may stand beside a float32 where numpy works the result out.
 _OPERANDS = (int, float, bool, numpy.float32, Dim, Real, Single) if numpy else ()
 NUMBERS = (int, float, *CARRIERS, *((numpy.float64, numpy.float32, numpy.int64) if numpy else ()))

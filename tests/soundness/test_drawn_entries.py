@@ -417,7 +417,7 @@ def two_entries_change_places(trace):
     return trace(fn), steps(14), lambda: list(s.pool)
 
 
-@cases(eager="given-and-found")
+@cases(hits=10, eager="given-and-found")
 def an_entry_is_replaced_and_drawn_again(trace):
     s = Holder(pool=rows(3))
 

@@ -593,7 +593,7 @@ def heaps_that_raise(trace):
     ]
 
 
-@cases(eager="sets-item")
+@cases(hits=4, eager="sets-item")
 def the_best_scores(trace):
     held = Holder(best=[0.0, 0.0])
 

@@ -480,10 +480,11 @@ bool is_operator_of_tensors(PyObject* left, PyObject* right) {
 }
 }  // namespace
 
-void Exchange::before(Frame f, const Operation& operation, bool told) {
+void Exchange::before(Frame f, const Operation& operation, bool told, PyObject* names) {
   swaps_.drop();
   handing_ = Handing::Pins;
   told_ = told;
+  names_ = names;
   reading_ = puts_what_it_reads(f, operation) ? f : Frame();
   PyObject** container = operation.action == Action::Contains ? f.place(operation.first) : nullptr;
   looks_for_number_ = container && is_looked_for(*f.place(operation.second), *container);
@@ -1060,33 +1061,56 @@ py::object Exchange::instead_of_handed(PyObject* callable, PyObject* function) {
   return may_take_digits(function) ? configuration().plainly(py::handle(function)) : py::object();
 }
 
+namespace {
+// Whether the callable takes a function there, at this place or under this name.
+bool takes_function_at(PyObject* callable, Py_ssize_t place) {
+  static PyObject* const later[] = {from_module("itertools", "accumulate").release().ptr(),
+                                    from_module("itertools", "groupby").release().ptr()};
+  static PyObject* const named[] = {builtin("sorted"), builtin("min"), builtin("max")};
+  auto is_it = [callable](PyObject* one) { return one == callable; };
+  if (std::any_of(std::begin(named), std::end(named), is_it)) return false;
+  return place == (std::any_of(std::begin(later), std::end(later), is_it) ? 1 : 0);
+}
+
+bool names_function(PyObject* name) {
+  return PyUnicode_Check(name) && (PyUnicode_CompareWithASCIIString(name, "key") == 0 ||
+                                   PyUnicode_CompareWithASCIIString(name, "func") == 0);
+}
+}  // namespace
+
 // `map(len, x)`, `key=len`, `map(int.bit_length, x)`
 void Exchange::exchange_handed(PyObject* callable, PyObject** args, Py_ssize_t count) {
   if (told_ || !calls_for_each(callable)) return;
-  for (Py_ssize_t i = 0; i < count; ++i)
-    if (py::object own = args[i] ? instead_of_handed(callable, args[i]) : py::object())
-      swap(&args[i], std::move(own));
+  Py_ssize_t named = names_ && PyTuple_Check(names_) ? PyTuple_GET_SIZE(names_) : 0;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    Py_ssize_t name = i - (count - named);
+    bool function =
+        name < 0 ? takes_function_at(callable, i) : names_function(PyTuple_GET_ITEM(names_, name));
+    py::object own = function && args[i] ? instead_of_handed(callable, args[i]) : py::object();
+    if (own) swap(&args[i], std::move(own));
+  }
 }
 
 // The same of `map(*args)` and `max(x, **how)`. CPython makes a tuple of a list only once it calls.
 void Exchange::exchange_handed_in(PyObject* callable, PyObject** args, PyObject** kwargs) {
   if (told_ || !calls_for_each(callable)) return;
   bool any = false;
-  auto own = [&](PyObject* given) {
-    py::object instead = instead_of_handed(callable, given);
+  auto own = [&](PyObject* given, bool function) {
+    py::object instead = function ? instead_of_handed(callable, given) : py::object();
     any |= static_cast<bool>(instead);
     return instead ? instead : py::reinterpret_borrow<py::object>(given);
   };
   if (PyTuple_Check(*args) || PyList_Check(*args)) {
     py::tuple all(static_cast<size_t>(PySequence_Fast_GET_SIZE(*args)));
-    for (size_t i = 0; i < all.size(); ++i)
-      all[i] = own(PySequence_Fast_GET_ITEM(*args, static_cast<Py_ssize_t>(i)));
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(*args); ++i)
+      all[static_cast<size_t>(i)] = own(PySequence_Fast_GET_ITEM(*args, i), takes_function_at(callable, i));
     if (std::exchange(any, false)) swap(args, std::move(all));
   }
   if (!kwargs || !*kwargs || !PyDict_CheckExact(*kwargs)) return;
   py::dict named;
   PyObject *key, *value;
-  for (Py_ssize_t at = 0; PyDict_Next(*kwargs, &at, &key, &value);) named[py::handle(key)] = own(value);
+  for (Py_ssize_t at = 0; PyDict_Next(*kwargs, &at, &key, &value);)
+    named[py::handle(key)] = own(value, names_function(key));
   if (any) swap(kwargs, std::move(named));
 }
 

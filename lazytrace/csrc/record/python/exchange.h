@@ -37,7 +37,7 @@ class Exchange {
   bool follows() const { return follows_; }
 
   // Around the judgement of an instruction. `told`: a mode is told of what it calls.
-  void before(Frame f, const Operation& operation, bool told);
+  void before(Frame f, const Operation& operation, bool told, PyObject* names);
   // Whether that asks if a mode is told.
   bool asks_modes(Action action) const { return live() || takes_items(action); }
   // Whether the instruction asks a container for a number, which is compared with what is in there.
@@ -166,7 +166,8 @@ class Exchange {
   bool follows_ = false;
   Handing handing_ = Handing::Pins;
   bool looks_for_number_ = false;
-  bool told_ = false;  // a mode is told of what the instruction calls, as it is
+  bool told_ = false;          // a mode is told of what the instruction calls, as it is
+  PyObject* names_ = nullptr;  // of the keywords of the call, or null; borrowed
   Swaps swaps_;
   TextExchange texts_;
   std::vector<CallIntoC> called_;  // the innermost last

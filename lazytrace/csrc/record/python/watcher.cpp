@@ -506,7 +506,7 @@ void Watcher::on_instruction(PyFrameObject* frame) {
   if (flags_->any()) flags_->look(f, operation, instructions_->keyword_names());
   if (exchanges) {
     handle_keys_.exchange(f, operation);
-    around_.exchange->before(f, operation, told);
+    around_.exchange->before(f, operation, told, instructions_->keyword_names());
   }
   around_.provenance->note_renewal(operation.renews);
   if (exchanges && around_.exchange->looks_for_number())
