@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import weakref
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ _NAMES_OF_CLASS: Final[Any] = type.__dir__
 _DISPATCHING: Final[Any] = functools.singledispatch(len)
 _DISPATCH: Final = _DISPATCHING.__code__.co_freevars.index("dispatch")
 _REGISTRY: Final = _DISPATCHING.dispatch.__code__.co_freevars.index("registry")
+_CACHE: Final = _DISPATCHING.dispatch.__code__.co_freevars.index("dispatch_cache")
+_CACHES: Final = weakref.WeakKeyDictionary
 _FIELDS: Final = REPLACE.__code__.co_freevars.index("field_names")
 
 
@@ -106,10 +109,11 @@ def is_plain_class(cls: Any) -> bool:
     return asks is _ASKS
 
 
-def _registry_of(function: Any) -> dict[Any, Any]:
-    dispatch = function.__closure__[_DISPATCH].cell_contents
-    registry: dict[Any, Any] = dispatch.__closure__[_REGISTRY].cell_contents
-    return registry
+def _is_as_made(function: Any) -> bool:
+    """Whether a `singledispatch` shows the table that it uses, and keeps what it finds as it is made to."""
+    cells = function.__closure__[_DISPATCH].cell_contents.__closure__
+    kept = cells[_CACHE].cell_contents
+    return dict(function.registry) == cells[_REGISTRY].cell_contents and type(kept) is _CACHES
 
 
 def candidates(function: Any, cls: type) -> tuple[type, ...] | None:
@@ -122,7 +126,7 @@ def candidates(function: Any, cls: type) -> tuple[type, ...] | None:
     >>> candidates(show, bool), candidates(show, str)
     ((<class 'int'>, <class 'object'>), (<class 'object'>,))
     """
-    if dict(function.registry) != _registry_of(function):  # somebody has put another one there
+    if not _is_as_made(function):
         return None
     known = [*function.registry]
     if not all(map(is_plain_class, known)):

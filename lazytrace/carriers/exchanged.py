@@ -39,7 +39,8 @@ def _exchanged() -> dict[Any, Any]:
         torch.as_tensor: tensors.as_tensor,
         torch.Tensor.new_tensor: tensors.new_tensor,
         torch.Tensor.new: tensors.new,
-        collections.deque: tensors.deque_of,
+        collections.deque: tensors.of_items(collections.deque),
+        itertools.permutations: tensors.of_items(itertools.permutations),
         **{function: tensors.of_values(function) for function in tensors.MADE_OF_VALUES},
         **{cls: tensors.made_by(cls, dtype) for cls, dtype in tensors.CLASSES.items()},
         **{function: tensors.with_scales(function, name) for function, name in takers_of_scales().items()},
@@ -115,7 +116,7 @@ _KEEPERS += [
     for name in ("get", "pop", "setdefault", "update", "values", "items", "keys", "copy", "__setitem__")
 ]
 _KEEPERS += [itertools.chain, itertools.combinations, itertools.combinations_with_replacement]
-_KEEPERS += [itertools.cycle, itertools.islice, itertools.pairwise, itertools.permutations]
+_KEEPERS += [itertools.cycle, itertools.islice, itertools.pairwise]
 _KEEPERS += [itertools.product, itertools.repeat, itertools.zip_longest]
 _KEEPERS += [vars(itertools.chain)["from_iterable"]]
 _KEEPERS += [dict.clear, dict.popitem, collections.OrderedDict.clear, collections.deque.clear]

@@ -227,11 +227,14 @@ def as_tensor(data: Any, *, dtype: Any = None, device: Any = None) -> torch.Tens
     return made
 
 
-def deque_of(*args: Any, **kwargs: Any) -> collections.deque[Any]:
-    """`collections.deque`."""
-    # It keeps what it is given, and looks at how many that may be.
-    sizes = {name: value if name == "iterable" else read(value) for name, value in kwargs.items()}
-    return collections.deque(*args[:1], *map(read, args[1:]), **sizes)
+def of_items(kind: Callable[..., Any]) -> Callable[..., Any]:
+    """A class that keeps what an iterable gives it, and looks at how many that may be."""
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        counts = {name: value if name == "iterable" else read(value) for name, value in kwargs.items()}
+        return kind(*args[:1], *map(read, args[1:]), **counts)
+
+    return make
 
 
 def of_values(function: Callable[..., Any]) -> Callable[..., Any]:

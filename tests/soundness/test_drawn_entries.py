@@ -924,3 +924,33 @@ def test_what_shuffles_may_be_replaced(monkeypatch):
 
     agree(make)
     monkeypatch.undo()
+
+
+# ---------------------------------------------------------------- what was chosen is found in the state
+ALSO_FOUND = {
+    "added": lambda s, chosen, x: s.ts[2] + x,
+    "stacked": lambda s, chosen, x: torch.stack([s.ts[2], s.ts[0], x]).sum(0),
+    "by both names": lambda s, chosen, x: s.ts[2] * 2 - chosen,
+}
+
+
+@pytest.mark.parametrize("use", ALSO_FOUND.values(), ids=ALSO_FOUND)
+def test_an_entry_that_was_chosen_is_found_by_another_place(use):
+    """It is another tensor than what is found when both are recorded, and the same one at later calls."""
+
+    def make(trace):
+        s = Holder(n=0, ts=[torch.ones(3), torch.zeros(3), torch.arange(3.0)])
+
+        def fn(x):
+            s.n += 1
+            chosen = s.ts[int(x[0]) % 3]
+            s.ts[2 - s.n % 2] = chosen
+            s.ts[1] = use(s, chosen, x)
+            if x.sum() > 5:
+                return x * 1.0
+            return s.ts[1] + s.ts[2]
+
+        signs = [1 if n % 3 else -1 for n in range(14)]
+        return trace(fn), [call(torch.arange(1.0, 4.0) * sign) for sign in signs], lambda: list(s.ts)
+
+    check(make, hits=5, eager="given-and-found", recordings=5)

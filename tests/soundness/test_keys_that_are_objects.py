@@ -199,6 +199,60 @@ def looked_up_behind_a_look(trace):
     )
 
 
+class Numbered:
+    """Equal to what its number says by now; its hash is that of a number."""
+
+    def __init__(self, number):
+        self.number = self.hash = number
+
+    def __eq__(self, other):
+        return other == self.number
+
+    def __hash__(self):
+        return hash(self.hash)
+
+
+def among(count, number, dead):
+    """Keys of ints, of which each `dead`-th is gone again, and one of the user's, hashed as `number`."""
+    held = {i: float(i) for i in range(count) if i != number}
+    held[Numbered(number)] = 0.5
+    for i in range(0, count, dead):
+        held.pop(i, None)
+    return held
+
+
+MET = {
+    "few": (5, 3, 7),
+    "one hash in two": (300, 257, 2),
+    "around the end of the table": (120, 2**61 - 1 + 7, 5),
+    "below 0": (120, -2, 3),
+    "many": (3_000, 2_000, 3),
+}
+
+
+@pytest.mark.parametrize("sizes", MET.values(), ids=MET)
+@pytest.mark.parametrize("kind", [dict, set])
+def test_a_key_of_the_users_is_met_in_the_table(kind, sizes):
+    """It is compared with what is looked up, which has the same hash, and with nothing else."""
+    _, number, _ = sizes
+
+    def looked_up(trace, asked):
+        held = among(*sizes)
+        odd = next(key for key in held if isinstance(key, Numbered))
+        held = held if kind is dict else set(held)
+
+        def change():
+            odd.number = number + 1
+
+        def step(x):
+            return x * (held.get(asked, 5.0) if kind is dict else float(asked in held))
+
+        return trace(step), around(change, X())
+
+    check(lambda trace: looked_up(trace, number), hits=0, eager="reads-odd-key")
+    check(lambda trace: looked_up(trace, 1), hits=3)
+
+
 @cases(hits=1)
 def copied(trace):
     """A copy looks its keys up."""

@@ -93,3 +93,34 @@ def test_values_of_tensors_that_are_the_first_numbers(function):
         return fn, [call(torch.tensor([i, 2, 7 * i])) for i in (1, 2, 2, 5, 1)], lambda: None
 
     check(make, hits=1)
+
+
+# ---------------------------------------------------------------- of how many
+@pytest.mark.parametrize("way", ["by place", "by name", "of the size"])
+def test_permutations_of_as_many(way):
+    """The class takes an int itself, and keeps what it is given."""
+
+    def make(trace):
+        s = Holder(k=1, q=[1, 2, 3], found=None)
+
+        @trace
+        def fn(x):
+            if way == "by place":
+                found = itertools.permutations(s.q, s.k)
+            elif way == "by name":
+                found = itertools.permutations(iterable=s.q, r=s.k)
+            else:
+                found = itertools.permutations(x.shape, x.shape[0] - 1)
+            s.found = [list(one) for one in found]
+            return x * len(s.found)
+
+        def change():
+            s.k = s.k % 3 + 1
+
+        def shape(i):
+            return torch.ones(i % 3 + 2 if way == "of the size" else 2, 2)
+
+        steps = [step for i in range(6) for step in (call(shape(i)), call(shape(i)), change)]
+        return fn, steps, lambda: s.found
+
+    check(make, hits=6)

@@ -9,6 +9,7 @@ import heapq
 import itertools
 import operator
 import sys
+import weakref
 
 import pytest
 import torch
@@ -455,6 +456,43 @@ def keys_that_raise(trace):
     return trace(step), [*calls(4), change, *calls(4)]
 
 
+# ---------------------------------------------------------------- what calls itself
+class Endless:
+    pass
+
+
+Endless.__call__ = Endless()
+
+
+@cases(hits=0, eager="which lazytrace cannot see into")
+def an_object_that_its_own_class_calls(trace):
+    def step(x):
+        try:
+            return Endless()(x)
+        except RecursionError:
+            return x * 2
+
+    return trace(step), calls(3)
+
+
+@cases(hits=1)
+def a_class_whose_order_is_still_worked_out(trace):
+    class Meta(type):
+        def mro(cls):
+            if cls.__mro__ is None and cls.__name__ != "Early":
+                with pytest.raises(TypeError):
+                    type("Early", (cls,), {})
+                with pytest.raises(AttributeError):
+                    _ = super(cls, cls).missing
+            return type.mro(cls)
+
+    def step(x):
+        made = Meta("Made", (), {"by": 2.0})
+        return x * made.by
+
+    return trace(step), calls(3)
+
+
 # ---------------------------------------------------------------- dispatch
 class Base: ...
 
@@ -513,6 +551,25 @@ def dispatch_by_abstract_class(trace):
         return scale({"x": x}, 2), scale(x, 2)
 
     return trace(step), calls(3)
+
+
+@cases(hits=2)
+def dispatch_by_a_cache_of_the_users(trace):
+    """It is asked, and written to, as any other object."""
+
+    class Cache(collections.UserDict):
+        pass
+
+    cache = Cache()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weakref, "WeakKeyDictionary", lambda: cache)
+        scale = dispatching()
+    cache.data.clear()
+
+    def step(x):
+        return scale([x, x], 2), len(cache)
+
+    return trace(step), calls(4), lambda: [kind.__name__ for kind in cache]
 
 
 @cases(eager="reads-odd-key")

@@ -373,6 +373,49 @@ bool has_plain_keys(PyObject* dict) {
   return reinterpret_cast<PyDictObject*>(dict)->ma_keys->dk_kind != DICT_KEYS_GENERAL;
 }
 
+namespace {
+// What lies at a place of the table of a dict: which entry, or less than 0 (dictkeys_get_index in
+// dictobject.c).
+Py_ssize_t entry_at(const PyDictKeysObject* keys, size_t place) {
+  auto at = [&](auto* indices) { return static_cast<Py_ssize_t>(indices[place]); };
+  if (DK_LOG_SIZE(keys) < 8) return at(reinterpret_cast<const int8_t*>(keys->dk_indices));
+  if (DK_LOG_SIZE(keys) < 16) return at(reinterpret_cast<const int16_t*>(keys->dk_indices));
+  if (DK_LOG_SIZE(keys) < 32) return at(reinterpret_cast<const int32_t*>(keys->dk_indices));
+  return at(reinterpret_cast<const int64_t*>(keys->dk_indices));
+}
+}  // namespace
+
+std::vector<PyObject*> keys_of_hash(PyObject* dict, Py_hash_t hash) {
+  std::vector<PyObject*> found;
+  PyDictKeysObject* keys = reinterpret_cast<PyDictObject*>(dict)->ma_keys;
+  if (keys->dk_kind != DICT_KEYS_GENERAL) return found;
+  // As a look-up goes through the table (PERTURB_SHIFT in dictobject.c).
+  size_t mask = (size_t{1} << DK_LOG_SIZE(keys)) - 1, perturb = static_cast<size_t>(hash);
+  for (size_t place = perturb & mask;; place = (place * 5 + (perturb >>= 5) + 1) & mask) {
+    Py_ssize_t at = entry_at(keys, place);
+    if (at == DKIX_EMPTY) return found;
+    if (at < 0) continue;
+    const PyDictKeyEntry& entry = DK_ENTRIES(keys)[at];
+    if (entry.me_key && entry.me_hash == hash) found.push_back(entry.me_key);
+  }
+}
+
+std::vector<PyObject*> members_of_hash(PyObject* set, Py_hash_t hash) {
+  constexpr size_t kNeighbours =
+      9;  // LINEAR_PROBES in setobject.c, as its set_lookkey goes through the table
+  std::vector<PyObject*> found;
+  auto* table = reinterpret_cast<PySetObject*>(set);
+  auto mask = static_cast<size_t>(table->mask), perturb = static_cast<size_t>(hash);
+  for (size_t place = perturb & mask;; place = (place * 5 + 1 + (perturb >>= 5)) & mask) {
+    size_t end = place + kNeighbours <= mask ? place + kNeighbours : place;
+    for (size_t i = place; i <= end; ++i) {
+      const setentry& entry = table->table[i];
+      if (!entry.key) return found;
+      if (entry.hash == hash) found.push_back(entry.key);
+    }
+  }
+}
+
 bool has_silent_keys(PyObject* dict) {
   if (has_plain_keys(dict)) return true;
   PyObject *key, *value;

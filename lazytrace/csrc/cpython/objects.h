@@ -4,6 +4,7 @@
 #include <Python.h>
 
 #include <string>
+#include <vector>
 
 namespace lazytrace {
 
@@ -64,6 +65,10 @@ bool has_attributes(PyObject* v);
 void make_namespace(PyObject* v);
 // Whether all keys of a dict are of type str itself, so that it compares none with Python code.
 bool has_plain_keys(PyObject* dict);
+// Those of its keys, if they are not plain, that a key of this hash is compared with. Borrowed.
+std::vector<PyObject*> keys_of_hash(PyObject* dict, Py_hash_t hash);
+// The same of the members of a set.
+std::vector<PyObject*> members_of_hash(PyObject* set, Py_hash_t hash);
 // Whether no code of the user's hashes or compares it, or any key of a dict.
 bool is_silent_key(PyObject* key);
 bool has_silent_keys(PyObject* dict);

@@ -2,6 +2,7 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <algorithm>
 #include <unordered_set>
 #include <utility>
 
@@ -22,22 +23,31 @@ bool same_numbers(const Argument& a, const Argument& b) {
   return true;
 }
 
-bool same_argument(const Argument& a, const Argument& b) {
+}  // namespace
+
+bool Feeder::is_one(int reg, int other) const {
+  if (reg == other) return true;
+  return two_names_ && reg >= 0 && other >= 0 && held(reg).defined() && holds(other, held(reg));
+}
+
+bool Feeder::same_argument(const Argument& a, const Argument& b) const {
   if (a.kind != b.kind) return false;
   if (a.kind == Argument::Kind::Constant) return same_value(a.constant, b.constant);
   if (a.kind == Argument::Kind::Numbers) return same_numbers(a, b);
-  return a.reg == b.reg && a.list == b.list;
+  if (a.kind != Argument::Kind::Register && a.kind != Argument::Kind::List)
+    return a.reg == b.reg && a.list == b.list;
+  return is_one(a.reg, b.reg) && std::equal(a.list.begin(), a.list.end(), b.list.begin(), b.list.end(),
+                                            [this](int reg, int other) { return is_one(reg, other); });
 }
 
-bool same_registers(const Result& a, const Result& b) {
-  if (a.kind != b.kind || a.reg != b.reg || a.number != b.number || a.list.size() != b.list.size())
-    return false;
-  for (size_t i = 0; i < a.list.size(); ++i)
-    if (a.list[i].reg != b.list[i].reg) return false;
-  return true;
+bool Feeder::same_registers(const Result& a, const Result& b) const {
+  auto same = [this](const Result& one, const Result& other) {
+    // What was there before may be a tensor of two names here; what is new has one.
+    return one.reg == other.reg || (one.known && other.known && is_one(one.reg, other.reg));
+  };
+  return a.kind == b.kind && a.number == b.number && same(a, b) &&
+         std::equal(a.list.begin(), a.list.end(), b.list.begin(), b.list.end(), same);
 }
-
-}  // namespace
 
 bool Feeder::reads(int id, const Number& number) const {
   const Step& step = expected();
@@ -240,6 +250,12 @@ void Feeder::replace(int reg, const at::Tensor& tensor) {
 
 size_t Feeder::hooks_on(const at::Tensor& leaf) const {
   return OwnHooks::on(*resume_->program, resume_->step, resume_->registers, leaf);
+}
+
+bool Feeder::found(int reg, const at::Tensor& tensor) const {
+  const std::vector<int>& captures = resume_->program->captures;
+  return two_names_ && std::find(captures.begin(), captures.end(), reg) != captures.end() &&
+         holds(reg, tensor);
 }
 
 at::Tensor Feeder::captured(c10::function_ref<bool(const at::Tensor&)> is_it) const {

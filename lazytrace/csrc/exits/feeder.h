@@ -75,17 +75,27 @@ class Feeder {
   // How many hooks the steps that have run have set on this leaf of before the call.
   size_t hooks_on(const at::Tensor& leaf) const;
 
+  // What a step has given is what the state is found to hold, at this call: the replay has it by two
+  // registers.
+  void finds_given() { two_names_ = true; }
+  // Whether it has such a tensor by this register, too, as what it has found.
+  bool found(int reg, const at::Tensor& tensor) const;
   // The tensor of state for which this holds; undefined where there is none.
   at::Tensor captured(c10::function_ref<bool(const at::Tensor&)> is_it) const;
 
   std::string diverged;  // how the function went another way; empty: it did not
 
  private:
+  // Whether they are one tensor of two names.
+  bool is_one(int reg, int other) const;
+  bool same_argument(const Argument& a, const Argument& b) const;
+  bool same_registers(const Result& a, const Result& b) const;
   c10::IValue result(const Result& result) const;
   const OpaqueResult* opaque_result() const;  // of the next step; null where it has given nothing
 
   std::shared_ptr<Resume> resume_;
   size_t at_ = 0;
+  bool two_names_ = false;
 };
 
 }  // namespace lazytrace

@@ -1,5 +1,7 @@
 #include "program/effects.h"
 
+#include <c10/util/hash.h>
+
 #include <algorithm>
 
 #include "cpython/objects.h"
@@ -13,10 +15,42 @@ bool adds(Effect::Kind kind) {
 }
 }  // namespace
 
+namespace {
+// By what most places are told apart: texts, ints, and indices of lists. -1: by nothing, as what the key is
+// equal to has another hash, or one that code of Python works out.
+int64_t hash_of_place(PyObject* container, PyObject* key, Py_ssize_t index) {
+  if (key && !PyUnicode_CheckExact(key) && !PyLong_CheckExact(key)) return -1;
+  size_t hash = key ? static_cast<size_t>(PyObject_Hash(key)) : static_cast<size_t>(index);
+  return static_cast<int64_t>(c10::hash_combine(std::hash<PyObject*>()(container), hash) >> 1);
+}
+}  // namespace
+
 const Writes::Slot* Writes::find(PyObject* container, PyObject* key, Py_ssize_t index) const {
-  for (const Slot& slot : slots_)
-    if (slot.container == container && slot.index == index && is_equal_key(slot.key, key)) return &slot;
+  auto is_it = [&](const Slot& slot) {
+    return slot.container == container && slot.index == index && is_equal_key(slot.key, key);
+  };
+  int64_t hash = hash_of_place(container, key, index);
+  if (hash < 0) {
+    auto found = std::find_if(slots_.begin(), slots_.end(), is_it);
+    return found == slots_.end() ? nullptr : &*found;
+  }
+  auto [begin, end] = by_hash_.equal_range(hash);
+  for (auto one = begin; one != end; ++one)
+    if (is_it(slots_[one->second])) return &slots_[one->second];
+  for (size_t odd : odd_)
+    if (is_it(slots_[odd])) return &slots_[odd];
   return nullptr;
+}
+
+void Writes::add_slot(size_t write) {
+  const Write& one = writes_[write];
+  Slot slot{one.container.ptr(), one.effect.key.ptr(), one.effect.index, write};
+  int64_t hash = hash_of_place(slot.container, slot.key, slot.index);
+  if (hash < 0)
+    odd_.push_back(slots_.size());
+  else
+    by_hash_.emplace(hash, slots_.size());
+  slots_.push_back(slot);
 }
 
 void Containers::add(PyObject* container, int object) {
@@ -163,13 +197,15 @@ void Writes::take_over(Write write) {
 // Where each write is that later ones may change.
 void Writes::index() {
   slots_.clear();
+  by_hash_.clear();
+  odd_.clear();
   taken_over_.clear();
   for (size_t i = 0; i < writes_.size(); ++i) {
     const Effect& effect = writes_[i].effect;
     if (effect.kind == Effect::Kind::Content)
       taken_over_[writes_[i].container.ptr()] = i;
     else if (!adds(effect.kind))
-      slots_.push_back({writes_[i].container.ptr(), effect.key.ptr(), effect.index, i});
+      add_slot(i);
   }
 }
 
@@ -256,8 +292,8 @@ void Writes::add(Write write) {
     older.effect.last = write.effect.last;
     return;
   }
-  slots_.push_back({container, key, write.effect.index, writes_.size()});
   writes_.push_back(std::move(write));
+  add_slot(writes_.size() - 1);
 }
 
 }  // namespace lazytrace

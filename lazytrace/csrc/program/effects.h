@@ -115,6 +115,7 @@ class Writes {
     size_t write;
   };
   void index();
+  void add_slot(size_t write);
   void add_again(size_t taken_back, Write write);
   const Slot* find(PyObject* container, PyObject* key, Py_ssize_t index) const;
   static void note_content(Write* write);
@@ -122,6 +123,8 @@ class Writes {
   std::vector<Write> writes_;
   size_t changes_ = 0;
   std::vector<Slot> slots_;
+  std::unordered_multimap<int64_t, size_t> by_hash_;  // -> of those, which
+  std::vector<size_t> odd_;                           // the others
   std::unordered_set<PyObject*> containers_, appended_;
   std::unordered_map<PyObject*, size_t> taken_over_;  // -> its write
   int serials_ = 0;

@@ -70,6 +70,11 @@ class Feeding {
   // values are, as the function has come to them by another path; then no program is made of the recording.
   bool expect(const Step& made, const NumberRecorder* numbers) const;
   void expect_opaque() const;
+  // As the feeder's.
+  void finds_given() {
+    if (feeder_) feeder_->finds_given();
+  }
+  bool found(int reg, const at::Tensor& tensor) const { return active() && feeder_->found(reg, tensor); }
   // Whether it is the step that ran, or is so but for which numbers its values are.
   bool meets(const Step& made, const NumberRecorder* numbers) const;
   // Whether the next step is an opaque one of this name, behind at most so many that read numbers.

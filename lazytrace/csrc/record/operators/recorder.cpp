@@ -110,6 +110,9 @@ int Recorder::register_of(const at::Tensor& tensor) {
   std::optional<bool> exact;
   int reg = origins_.find(tensor, &exact);
   if (exact) sizes_.set(reg, !*exact);
+  // `explain` has ended the recording; until the exit, what was found has the register of its own that it
+  // had.
+  if (reg >= 0 && feeding_.found(program_->registers, tensor)) reg = origins_.add(tensor, false);
   if (reg < 0) reg = data_register(tensor);
   return reg >= 0 ? reg : feeding_.lent().find(tensor);
 }
@@ -1059,7 +1062,10 @@ int Recorder::item_number(const at::Tensor& tensor, const std::function<void()>&
 // have made, and Python code that a replay ran has put there: a function that runs again reads it by itself.
 void Recorder::explain(const at::Tensor& tensor, int node, bool exact) {
   const Origins::Known* found = origins_.known(tensor);
-  if (found && (given_.count(found->reg) || made(tensor))) return fail(say(reason::GivenAndFound));
+  if (found && (given_.count(found->reg) || made(tensor))) {
+    feeding_.finds_given();
+    return fail(say(reason::GivenAndFound));
+  }
   origins_.explain(tensor, node, exact);
 }
 

@@ -362,9 +362,9 @@ void Unseen::exchange(Frame f, const Operation& operation) {
     if (!own && shows) own = own_steps().arrays.find(asked);
   } else if (is_given(object) || (is_made(object) && shows_still(object))) {
     own = own_steps().tensors.find(*callee);
-  } else if (recorder_->numbers() && (PyList_CheckExact(object) || PyTuple_CheckExact(object)) &&
-             follows_any(object)) {
+  } else if (recorder_->numbers() && (PyList_CheckExact(object) || PyTuple_CheckExact(object))) {
     own = own_steps().rows.find(*callee);
+    if (own && !follows_any(object)) own = nullptr;  // which takes as long as there are items
   }
   if (!own) return exchange_function(f, operation, callee);
   PyObject* instead = bound ? PyMethod_New(*own, self) : Py_NewRef(*own);
@@ -445,6 +445,7 @@ bool Unseen::follows(PyObject* array) const {
 }
 
 bool Unseen::follows_any(PyObject* value, int depth) const {
+  if (!depth && !has_arrays()) return false;
   if (follows(value)) return true;
   if (depth == kDeepest || !(PyTuple_CheckExact(value) || PyList_CheckExact(value))) return false;
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i)

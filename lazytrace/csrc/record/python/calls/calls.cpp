@@ -611,6 +611,15 @@ void Calls::call_instance(PyObject* callable, PyObject* const* args, Py_ssize_t 
   if (target && heap && !Py_TYPE(target)->tp_descr_set && !Py_IS_TYPE(target, &PyWrapperDescr_Type) &&
       PyCallable_Check(target)) {
     classes_->read_class(type, key, target);  // __call__ = another_callable
+    // Which may be of the same class: Python raises a RecursionError by then.
+    constexpr int kDeepest = 64;
+    if (nested_ == kDeepest)
+      return recorder_->fail("calls a " + type_name(callable) + ", which lazytrace cannot see into");
+    struct Nested {
+      int& count;
+      explicit Nested(int* c) : count(*c) { ++count; }
+      ~Nested() { --count; }
+    } nested(&nested_);
     if (!Py_IS_TYPE(target, &PyMethodDescr_Type) && !is_lru_cache(target)) return call(target, args, count);
     auto all = with_self(callable, args, count);  // dict.get, say, which is bound to the object
     return call(target, all.data(), static_cast<Py_ssize_t>(all.size()));

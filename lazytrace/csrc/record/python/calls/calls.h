@@ -105,6 +105,7 @@ class Calls {
   void expect_texts(const char* callee, PyObject* const* args, Py_ssize_t count);
   void judge_method_callback(PyTypeObject* type, const std::string& name, PyObject* self);
 
+  int nested_ = 0;  // objects that are called by what their classes hold
   Recorder* recorder_;
   GuardTree* tree_;
   Provenance* provenance_;

@@ -469,7 +469,7 @@ PyObject* AttributeReads::read_behind_start(PyObject* start, PyObject* type, PyO
   containers_->read_bases(type);
   PyObject* mro = reinterpret_cast<PyTypeObject*>(type)->tp_mro;
   bool after = false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
+  for (Py_ssize_t i = 0; mro && i < PyTuple_GET_SIZE(mro); ++i) {
     auto* cls = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
     if (after) {
       PyObject* value = PyDict_GetItemWithError(cls->tp_dict, name);

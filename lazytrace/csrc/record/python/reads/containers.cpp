@@ -36,11 +36,11 @@ bool holds_odd_key(PyObject* container) {
 
 bool can_ask_for_member(PyObject* v, PyObject* key) {
   if ((!PySet_CheckExact(v) && !PyFrozenSet_CheckExact(v)) || !is_key(key)) return false;
-  PyObject* member;
-  Py_hash_t hash;
-  for (Py_ssize_t at = 0; _PySet_NextEntry(v, &at, &member, &hash);)
-    if (!is_key(member) && !is_key_by_identity(member)) return false;
-  return true;
+  Py_hash_t hash = PyObject_Hash(key);
+  if (hash == -1) return PyErr_Clear(), false;
+  std::vector<PyObject*> met = members_of_hash(v, hash);
+  return std::all_of(met.begin(), met.end(),
+                     [](PyObject* member) { return is_key(member) || is_key_by_identity(member); });
 }
 
 bool ContainerReads::holds(int node, PyObject* value) const {
@@ -74,11 +74,10 @@ void ContainerReads::read_entry_of(PyObject* dict, PyObject* key, bool gives_val
 // class has code for that, it would run once more.
 bool ContainerReads::can_look_up(PyObject* dict, PyObject* key) {
   if (has_plain_keys(dict) || is_carrier(key) || !is_key(key)) return true;
-  Py_hash_t wanted = PyObject_Hash(key), hash;
+  Py_hash_t wanted = PyObject_Hash(key);
   if (wanted == -1) return PyErr_Clear(), true;
-  PyObject *other, *value;
-  for (Py_ssize_t at = 0; _PyDict_Next(dict, &at, &other, &value, &hash);) {
-    if (hash != wanted || other == key) continue;
+  for (PyObject* other : keys_of_hash(dict, wanted)) {
+    if (other == key) continue;
     if (!is_silent_key(other)) return recorder_->fail(say(reason::ReadsOddKey, type_name(other))), false;
     if (is_python_class(Py_TYPE(other))) classes_->read_specials(Py_TYPE(other));
   }
@@ -601,6 +600,7 @@ void ContainerReads::read_bases(PyObject* type) {
   int node = provenance_->class_node(of);
   if (node < 0) return;
   PyObject* order = of->tp_mro;
+  if (!order) return;  // its metaclass is about to say so
   static PyObject* const name = PyUnicode_InternFromString("__mro__");
   provenance_->read_child(node, Access::Attribute, name, -1, order);
   read_whole(order);
