@@ -475,7 +475,7 @@ def an_object_that_its_own_class_calls(trace):
     return trace(step), calls(3)
 
 
-@cases(hits=1)
+@cases(hits=0, eager="of unknown origin")
 def a_class_whose_order_is_still_worked_out(trace):
     class Meta(type):
         def mro(cls):
