@@ -206,6 +206,8 @@ _AS_METHODS: Final = {
     "swapaxes": (3, ""),
     "transpose": (2, "axes"),
 }
+# Those that numpy does not take for less: it raises another error than the method does.
+_FEWEST_OF_METHODS: Final = {"expand_dims": 2, "reshape": 2, "swapaxes": 3}
 # What makes them give an array that they were given, write to one, or say other things than values.
 _REFUSED: Final = {"out", "where", "copy", "overwrite_input", "subok", "like", "casting", "order", "device"}
 # So many arguments numpy's C code has before these, where it does not say what it takes.
@@ -545,6 +547,7 @@ def call_as_method(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -
     most, name = _AS_METHODS[function.__name__]
     given = (*args, kwargs[name]) if kwargs.keys() == {name} else args
     known = len(args) + len(kwargs) == len(given) <= most
+    known = known and len(given) >= _FEWEST_OF_METHODS.get(function.__name__, 1)
     if known and _is_tensor(args[0]) and function in _OF_TENSORS_THEMSELVES:
         return _of_tensor(function, *given)
     if not known or type(args[0]) is not numpy.ndarray or core.tensor_of_array(args[0]) is None:

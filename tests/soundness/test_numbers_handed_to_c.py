@@ -124,3 +124,17 @@ def test_permutations_of_as_many(way):
         return fn, steps, lambda: s.found
 
     check(make, hits=6)
+
+
+def test_an_attribute_that_c_keeps_as_a_number():
+    def make(trace):
+        @trace
+        def fn(x, n):
+            error = UnicodeEncodeError("ascii", "abcdef", 0, 5, "why")
+            error.start = n
+            error.end = n + 1
+            return x * 2, str(error)
+
+        return fn, [call(X(), n) for n in (1, 2, 3, 3, 4, 3)], lambda: None
+
+    check(make, hits=2)

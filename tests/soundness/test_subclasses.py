@@ -69,14 +69,14 @@ def subclass_made_inside(trace):
     return trace(lambda x: (x * 2).as_subclass(Tagged)), [call(X())] * 3
 
 
-@cases(eager="reads a container with a method-wrapper as a key")
+@cases(eager="calls .as_subclass() of a tensor")
 def subclass_that_logs(trace):
     Logging.seen.clear()
     w = X().as_subclass(Logging)
     return trace(lambda x: torch.sin(w) * x), [call(X())] * 3, lambda: list(Logging.seen)
 
 
-@cases(eager="reads a container with a method-wrapper as a key")
+@cases(eager="calls .as_subclass() of a tensor")
 def subclass_with_a_factor(trace):
     Scaled.factor = 2.0
     w = X().as_subclass(Scaled)

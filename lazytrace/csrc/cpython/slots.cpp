@@ -19,6 +19,13 @@ const PyMemberDef* slot_of(PyObject* object, PyObject* name) {
 
 bool is_slot(PyObject* object, PyObject* name) { return slot_of(object, name); }
 
+bool is_kept_as_number(PyObject* object, PyObject* name) {
+  PyObject* found = _PyType_Lookup(Py_TYPE(object), name);
+  if (!found || !Py_IS_TYPE(found, &PyMemberDescr_Type)) return false;
+  int kind = reinterpret_cast<PyMemberDescrObject*>(found)->d_member->type;
+  return kind != T_OBJECT && kind != T_OBJECT_EX;
+}
+
 py::object held_by_slot(PyObject* object, PyObject* name) {
   const PyMemberDef* slot = slot_of(object, name);
   if (!slot) return {};

@@ -15,6 +15,7 @@
 #include "cpython/imports.h"
 #include "cpython/lru_cache.h"
 #include "cpython/objects.h"
+#include "cpython/slots.h"
 #include "cpython/text_carrier.h"
 #include "cpython/values.h"
 #include "record/python/asked.h"
@@ -515,6 +516,9 @@ void Exchange::before(Frame f, const Operation& operation, bool told, PyObject* 
       texts_.settle(*first());
       hand_over(*second());
       return settle_inside(*second());
+    case Action::SetsAttribute:
+      if (operation.second && is_kept_as_number(*first(), f.name(operation.name))) settle(*second());
+      return;
     case Action::ComparesIdentity:
       settle_identity(first(), *second());
       return settle_identity(second(), *first());
