@@ -271,6 +271,9 @@ def added_at(a):
         lambda a: np.asarray([1.0, types.SimpleNamespace()], dtype=np.float32) + a,
         item_set,
         added_at,
+        lambda a: np.reshape(a),
+        lambda a: np.swapaxes(a, 0),
+        lambda a: np.expand_dims(a),
     ],
 )
 def test_what_numpy_raises_has_no_error_of_ours_as_its_context(fn):
