@@ -209,7 +209,9 @@ _AS_METHODS: Final = {
 # Those that numpy does not take for less: it raises another error than the method does.
 _FEWEST_OF_METHODS: Final = {"expand_dims": 2, "reshape": 2, "swapaxes": 3}
 # What makes them give an array that they were given, write to one, or say other things than values.
-_REFUSED: Final = {"out", "where", "copy", "overwrite_input", "subok", "like", "casting", "order", "device"}
+_REFUSED: Final = {
+    "out", "where", "copy", "overwrite_input", "subok", "like", "casting", "order", "device", "ndmax",
+}  # fmt: skip
 # So many arguments numpy's C code has before these, where it does not say what it takes.
 _FEWEST_FIRST: Final = 2
 _PLAIN: Final = (int, float, bool, complex, str, range, type(None), type(...))

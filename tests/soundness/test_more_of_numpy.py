@@ -343,3 +343,8 @@ def test_dtypes_of_lists_of_numbers(make, values, hits):
     fn = lambda x, n: (x * 2, make(n))  # noqa: E731
     calls = [call(torch.ones(2), n) for n in values]
     check(lambda trace: (trace(fn), [*calls, *calls]), hits=hits)
+
+
+def test_lists_of_more_dimensions_than_are_asked_for():
+    fn = lambda x, n: np.array([[n], [2]], ndmax=1)  # noqa: E731
+    check(lambda trace: (trace(fn), [call(torch.ones(2), n) for n in (1, 2, 3)]), eager="raised ValueError")
