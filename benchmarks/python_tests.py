@@ -20,19 +20,20 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import importlib
 import importlib.util
 import random
 import re
 import signal
 import sys
+import tempfile
 import types
 import unittest
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from test.support import os_helper
 
 import lazytrace
 
@@ -284,7 +285,7 @@ def main() -> int:
 
     signal.signal(signal.SIGALRM, late)
     differ = 0
-    with os_helper.temp_cwd():  # in which tests leave files
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):  # where tests leave files
         for name in args.modules:
             differ += run(name, Literals(args.numbers) if args.numbers or args.state else None, args.only)
     return differ
