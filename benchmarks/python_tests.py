@@ -42,7 +42,7 @@ SECONDS = 20  # of one call of a test
 LARGEST = 4096  # ints above it stay literals: tests make as many objects
 NUMBERS, ASSERTED = "_numbers", "_asserted"
 CHANGES = (0, 0, 1, 0, 1, 2, 2, 1)  # by call: 0 is as in the tests, each other one changes some numbers
-ADDRESS = re.compile(r"0x[0-9a-f]+")
+ADDRESS = re.compile(r"0x[0-9a-f]+|\b\d{13,}\b")  # as text, and by id()
 
 
 class Late(BaseException):

@@ -401,8 +401,8 @@ std::vector<PyObject*> keys_of_hash(PyObject* dict, Py_hash_t hash) {
 }
 
 std::vector<PyObject*> members_of_hash(PyObject* set, Py_hash_t hash) {
-  constexpr size_t kNeighbours =
-      9;  // LINEAR_PROBES in setobject.c, as its set_lookkey goes through the table
+  // As set_lookkey in setobject.c goes through the table.
+  constexpr size_t kNeighbours = 9;  // LINEAR_PROBES
   std::vector<PyObject*> found;
   auto* table = reinterpret_cast<PySetObject*>(set);
   auto mask = static_cast<size_t>(table->mask), perturb = static_cast<size_t>(hash);

@@ -110,8 +110,7 @@ int Recorder::register_of(const at::Tensor& tensor) {
   std::optional<bool> exact;
   int reg = origins_.find(tensor, &exact);
   if (exact) sizes_.set(reg, !*exact);
-  // `explain` has ended the recording; until the exit, what was found has the register of its own that it
-  // had.
+  // `explain` has ended the recording. Until the exit, what was found has the register that it had.
   if (reg >= 0 && feeding_.found(program_->registers, tensor)) reg = origins_.add(tensor, false);
   if (reg < 0) reg = data_register(tensor);
   return reg >= 0 ? reg : feeding_.lent().find(tensor);
