@@ -149,7 +149,7 @@ def cases_in(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:
 
 
 def outcome(case: unittest.TestCase) -> str:
-    """`ok`, `late`, `skipped`, or the last line of what was raised."""
+    """`ok`, `late`, `skipped` (of one that is to fail, too), or the last line of what was raised."""
     result = unittest.TestResult()
     signal.alarm(SECONDS)
     try:
@@ -162,7 +162,7 @@ def outcome(case: unittest.TestCase) -> str:
     if raised:
         last = raised[0].strip().splitlines()[-1]
         return "late" if last.endswith("Late") else last
-    return "skipped" if result.skipped else "ok"
+    return "skipped" if result.skipped or result.expectedFailures else "ok"
 
 
 def body_of(method: Callable[..., Any]) -> Callable[..., Any]:
