@@ -800,11 +800,17 @@ def _pin(array: Any) -> None:
 def _with_numbers(array: Any, key: Any) -> Any:
     """The key with the numbers that slices ask their bounds for, and those of tensors that name one value."""
     if type(key) is slice:
-        return slice(*map(_number_of, (key.start, key.stop, key.step)))
+        return slice(*map(_bound_of, (key.start, key.stop, key.step)))
     if type(key) is not tuple:
         return key
     one = len(key) == array.ndim and all(type(part) in _PLACES or _is_whole(part, 0) for part in key)
     return tuple(map(_number_of, key)) if one else tuple(_with_numbers(array, part) for part in key)
+
+
+def _bound_of(value: Any) -> Any:
+    """The number that numpy asks an array of one value and no dimensions for; anything else as it is."""
+    tensor = core.tensor_of_array(value) if type(value) is numpy.ndarray and not value.ndim else value
+    return value if tensor is None else _number_of(tensor)
 
 
 def _number_of(value: Any) -> Any:
@@ -824,10 +830,16 @@ _WHOLE: Final = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 def _is_basic(key: Any) -> bool:
     """Whether the item is a view."""
     parts = _parts(key)
-    steps = [part.step for part in parts if type(part) is slice]
+    slices = [part for part in parts if type(part) is slice]
     return all(type(part) in (int, slice, type(None), type(...)) for part in parts) and all(
-        step is None or (type(step) is int and step > 0) for step in steps
+        part.step is None or (type(part.step) is int and part.step > 0) for part in slices
     )
+
+
+def _is_bound_by_arrays(key: Any) -> bool:
+    """Whether slices have bounds that numpy asks for the value, or refuses."""
+    bounds = [(part.start, part.stop, part.step) for part in _parts(key) if type(part) is slice]
+    return any(isinstance(bound, (numpy.ndarray, torch.Tensor)) for one in bounds for bound in one)
 
 
 def _parts(key: Any) -> tuple[Any, ...]:
@@ -959,7 +971,10 @@ class Operand:
 
     def __getitem__(self, key: Any) -> Any:
         array, tensor = self.array, core.tensor_of_array(self.array)
-        key = _within(array, carriers.with_dims(_with_numbers(array, key)))
+        key = _with_numbers(array, key)
+        if _is_bound_by_arrays(key):
+            return call(operator.getitem, array, key)
+        key = _within(array, carriers.with_dims(key))
         first = _at_first(key)
         if tensor is None or not _is_basic(first):
             return call(operator.getitem, array, key)

@@ -348,3 +348,33 @@ def test_dtypes_of_lists_of_numbers(make, values, hits):
 def test_lists_of_more_dimensions_than_are_asked_for():
     fn = lambda x, n: np.array([[n], [2]], ndmax=1)  # noqa: E731
     check(lambda trace: (trace(fn), [call(torch.ones(2), n) for n in (1, 2, 3)]), eager="raised ValueError")
+
+
+# ---------------------------------------------------------------- arrays as bounds
+BOUNDS = {
+    "from": lambda a, i: a[i:],
+    "to": lambda a, i: a[:i],
+    "both": lambda a, i: a[i : i + 2],
+    "behind an ellipsis": lambda a, i: a[..., i:],
+    "behind a new one": lambda a, i: a[None, i:],
+    "of two": lambda a, i: (a[:, None] + a)[i:, :i],
+    "of rows": lambda a, i: [row.sum() for row in (a[:, None] + a)[i:]],
+}
+ASKED = {
+    "a list": lambda x, n: np.array(n),
+    "a tensor": lambda x, n: (x[0] * n).long().numpy(),
+    "an array": lambda x, n: np.asarray(n),
+    "a sum": lambda x, n: np.array([n, 0]).sum(),
+}
+
+
+@pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS)
+@pytest.mark.parametrize("asked", ASKED.values(), ids=ASKED)
+def test_bounds_of_slices_that_are_arrays(bound, asked):
+    """numpy asks an array for the int that it holds."""
+
+    def make(trace):
+        fn = lambda x, n: (x * 2, bound(np.arange(5), asked(x, n)))  # noqa: E731
+        return trace(fn), [call(torch.ones(3), n) for n in (1, 1, 2, 3, 1, 2, 3, 2)]
+
+    check(make, hits=3)
