@@ -194,20 +194,18 @@ _OF_LISTS: Final = {
 }
 # Of these: what fills an array of the dtype with the numbers of a list one by one.
 _TOLD_DTYPE: Final = {getattr(numpy, name) for name in ("array", "asanyarray", "asarray") if numpy}
-# Of functions, too: what gives a view, as a method does; how many arguments it takes, and what the last is
-# called.
+# Of functions, too: what gives a view, as a method does; how few arguments it takes (for less numpy raises
+# another error than the method does), how many, and what the last is called.
 _AS_METHODS: Final = {
-    "diag": (2, "k"),
-    "diagonal": (2, "offset"),
-    "expand_dims": (2, "axis"),
-    "ravel": (1, ""),
-    "reshape": (2, ""),
-    "squeeze": (2, "axis"),
-    "swapaxes": (3, ""),
-    "transpose": (2, "axes"),
+    "diag": (1, 2, "k"),
+    "diagonal": (1, 2, "offset"),
+    "expand_dims": (2, 2, "axis"),
+    "ravel": (1, 1, ""),
+    "reshape": (2, 2, ""),
+    "squeeze": (1, 2, "axis"),
+    "swapaxes": (3, 3, ""),
+    "transpose": (1, 2, "axes"),
 }
-# Those that numpy does not take for less: it raises another error than the method does.
-_FEWEST_OF_METHODS: Final = {"expand_dims": 2, "reshape": 2, "swapaxes": 3}
 # What makes them give an array that they were given, write to one, or say other things than values.
 _REFUSED: Final = {
     "out", "where", "copy", "overwrite_input", "subok", "like", "casting", "order", "device", "ndmax",
@@ -546,10 +544,9 @@ def call_for_array(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -
 
 def call_as_method(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """The same of what an array has a method for, which gives a view."""
-    most, name = _AS_METHODS[function.__name__]
+    fewest, most, name = _AS_METHODS[function.__name__]
     given = (*args, kwargs[name]) if kwargs.keys() == {name} else args
-    known = len(args) + len(kwargs) == len(given) <= most
-    known = known and len(given) >= _FEWEST_OF_METHODS.get(function.__name__, 1)
+    known = fewest <= len(args) + len(kwargs) == len(given) <= most
     if known and _is_tensor(args[0]) and function in _OF_TENSORS_THEMSELVES:
         return _of_tensor(function, *given)
     if not known or type(args[0]) is not numpy.ndarray or core.tensor_of_array(args[0]) is None:
@@ -830,9 +827,9 @@ _WHOLE: Final = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 def _is_basic(key: Any) -> bool:
     """Whether the item is a view."""
     parts = _parts(key)
-    slices = [part for part in parts if type(part) is slice]
+    steps = [part.step for part in parts if type(part) is slice]
     return all(type(part) in (int, slice, type(None), type(...)) for part in parts) and all(
-        part.step is None or (type(part.step) is int and part.step > 0) for part in slices
+        step is None or (type(step) is int and step > 0) for step in steps
     )
 
 
